@@ -28,15 +28,11 @@ FX_INLINE __m512 fx_clamped512(__m512 v, __m512 lo, __m512 hi) {
     return _mm512_min_ps(_mm512_max_ps(v, lo), hi);
 }
 
-/* Stores the bytes of sums at y, of the channels in `mask`; r: their residual, or NULL. */
-static inline void fx_store_bytes512(const fx_finish512 *f, __m512i sum, __m512 scale, const uint8_t *r, uint8_t *y,
+/* Stores the bytes of sums at y, of the channels in `mask`; r: their residual. */
+static inline void fx_store_added512(const fx_finish512 *f, __m512i sum, __m512 scale, const uint8_t *r, uint8_t *y,
                                      __mmask16 mask) {
     const __m512 v = fx_clamped512(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale), f->lo, f->hi);
     __m512i whole = _mm512_cvtps_epi32(v);
-    if (!r) {
-        _mm_mask_storeu_epi8(y, mask, _mm512_cvtepi32_epi8(_mm512_add_epi32(whole, f->zero)));
-        return;
-    }
     const __m512i residual = _mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, r)), f->r_zero);
     const __m512 part = _mm512_mul_ps(_mm512_cvtepi32_ps(residual), f->r_scale);
     const __m512 u = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), f->v_scale, part);
@@ -72,8 +68,8 @@ FX_INLINE fx_pack512 fx_pack512_clamps(const fx_byte_finish *f) {
                         .order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0)};
 }
 
-FX_INLINE fx_pack512 fx_pack512_of(const fx_dot_u8 *d) {
-    fx_pack512 p = fx_pack512_clamps(&d->finish);
+FX_INLINE fx_pack512 fx_pack512_of(const fx_dot_u8 *d, const fx_byte_finish *last) {
+    fx_pack512 p = fx_pack512_clamps(last);
     for (int j = 0; j < d->panels; j++) {
         const float *scales = (const float *)(const void *)(d->w + j * d->w_panel) + 2 * FX_NR;
         p.scale[j] = _mm512_loadu_ps(d->scales ? d->scales + j * FX_NR : scales);
@@ -98,24 +94,16 @@ FX_INLINE __m512i fx_pack512_bytes(const fx_pack512 *p, __m512i a, __m512i b, __
     return _mm512_permutexvar_epi32(p->order, fx_pack512_clamped(p, a, b, c, d));
 }
 
-/* Rows i and i + 1 of d, of two panels each; a last row is stored twice. */
-FX_INLINE void fx_pack_two(const fx_pack512 *p, const fx_dot_u8 *d, int i, const __m512i *first,
-                           const __m512i *second) {
-    const __m512i bytes =
-        fx_pack512_bytes(p, fx_whole512(p, first[0], p->scale[0]), fx_whole512(p, first[1], p->scale[1]),
-                         fx_whole512(p, second[0], p->scale[0]), fx_whole512(p, second[1], p->scale[1]));
+/* Stores rows i and i + 1 of d, of two panels each. */
+FX_INLINE void fx_store_two(const fx_pack512 *p, const fx_dot_u8 *d, int i, __m512i bytes) {
     const __mmask32 mask = (__mmask32)p->masks[0] | (__mmask32)p->masks[1] << FX_NR;
     _mm256_mask_storeu_epi8((uint8_t *)d->c[i] + d->c_at, mask, _mm512_castsi512_si256(bytes));
     if (i + 1 < d->rows)
         _mm256_mask_storeu_epi8((uint8_t *)d->c[i + 1] + d->c_at, mask, _mm512_extracti64x4_epi64(bytes, 1));
 }
 
-/* Rows from i on, at most four, of one panel. */
-FX_INLINE void fx_pack_four(const fx_pack512 *p, const fx_dot_u8 *d, int i, __m512i s0, __m512i s1, __m512i s2,
-                            __m512i s3) {
-    const __m512 scale = p->scale[0];
-    const __m512i bytes = fx_pack512_bytes(p, fx_whole512(p, s0, scale), fx_whole512(p, s1, scale),
-                                           fx_whole512(p, s2, scale), fx_whole512(p, s3, scale));
+/* Stores rows from i on, at most four, of one panel. */
+FX_INLINE void fx_store_four(const fx_pack512 *p, const fx_dot_u8 *d, int i, __m512i bytes) {
     _mm_mask_storeu_epi8((uint8_t *)d->c[i] + d->c_at, p->masks[0], _mm512_castsi512_si128(bytes));
     if (i + 1 < d->rows)
         _mm_mask_storeu_epi8((uint8_t *)d->c[i + 1] + d->c_at, p->masks[0], _mm512_extracti32x4_epi32(bytes, 1));
@@ -125,26 +113,65 @@ FX_INLINE void fx_pack_four(const fx_pack512 *p, const fx_dot_u8 *d, int i, __m5
         _mm_mask_storeu_epi8((uint8_t *)d->c[i + 3] + d->c_at, p->masks[0], _mm512_extracti32x4_epi32(bytes, 3));
 }
 
-/* Finishes and stores the tile of d, whose sums are [rows][panels]. */
-static inline void fx_finish_dots(const fx_dot_u8 *d, const __m512i *sums) {
+/* Rows i and i + 1 of d, of two panels each; a last row is computed twice. */
+FX_INLINE void fx_pack_two(const fx_pack512 *p, const fx_dot_u8 *d, int i, const __m512i *first,
+                           const __m512i *second) {
+    fx_store_two(p, d, i,
+                 fx_pack512_bytes(p, fx_whole512(p, first[0], p->scale[0]), fx_whole512(p, first[1], p->scale[1]),
+                                  fx_whole512(p, second[0], p->scale[0]), fx_whole512(p, second[1], p->scale[1])));
+}
+
+/* Rows from i on, at most four, of one panel. */
+FX_INLINE void fx_pack_four(const fx_pack512 *p, const fx_dot_u8 *d, int i, __m512i s0, __m512i s1, __m512i s2,
+                            __m512i s3) {
+    const __m512 scale = p->scale[0];
+    fx_store_four(p, d, i,
+                  fx_pack512_bytes(p, fx_whole512(p, s0, scale), fx_whole512(p, s1, scale), fx_whole512(p, s2, scale),
+                                   fx_whole512(p, s3, scale)));
+}
+
+/* The sum of a residual's bytes and a product's rounded sums, rounded; the second clamping is the packing's. */
+FX_INLINE __m512i fx_added512(const fx_finish512 *f, const fx_pack512 *p, __m512i sum, int panel, const uint8_t *r) {
+    const __m512 v = fx_clamped512(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), p->scale[panel]), f->lo, f->hi);
+    const __m512 whole = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512i residual = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(p->masks[panel], r + panel * FX_NR));
+    const __m512 part = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(residual, f->r_zero)), f->r_scale);
+    return _mm512_cvtps_epi32(_mm512_min_ps(p->top, _mm512_fmadd_ps(whole, f->v_scale, part)));
+}
+
+/* Finishes and stores the tile of d, of P panels, which has a residual: four vectors of its sums at once; sums:
+ * [rows][P]. */
+FX_INLINE void fx_finish_panels(const fx_dot_u8 *d, const __m512i *sums, const int P) {
+    const fx_finish512 f = fx_finish512_of(&d->finish);
+    const fx_byte_finish last = {.zero = d->finish.sum_zero, .lo = d->finish.sum_lo, .hi = d->finish.sum_hi};
+    const fx_pack512 p = fx_pack512_of(d, &last);
+    const int last_row = d->rows - 1;
+    for (int i = 0; i < d->rows; i += 4 / P, sums += 4) {
+        __m512i whole[4];
+        FX_UNROLL for (int k = 0; k < 4; k++) {
+            const int row = i + k / P < last_row ? i + k / P : last_row;
+            whole[k] = fx_added512(&f, &p, sums[k], k % P, d->r[row] + d->c_at);
+        }
+        const __m512i bytes = fx_pack512_bytes(&p, whole[0], whole[1], whole[2], whole[3]);
+        P == 2 ? fx_store_two(&p, d, i, bytes) : fx_store_four(&p, d, i, bytes);
+    }
+}
+
+static inline void fx_finish_added(const fx_dot_u8 *d, const __m512i *sums) {
+    d->panels == 2 ? fx_finish_panels(d, sums, 2) : fx_finish_panels(d, sums, 1);
+}
+
+/* Finishes and stores the tile of d, which becomes floats; sums: [rows][panels]. */
+static inline void fx_finish_floats(const fx_dot_u8 *d, const __m512i *sums) {
     const fx_finish512 f = fx_finish512_of(&d->finish);
     for (int32_t j = 0; j < d->panels; j++) {
-        const char *panel = d->w + j * d->w_panel;
-        const float *scales = (const float *)(const void *)panel + 2 * FX_NR;
+        const float *scales = (const float *)(const void *)(d->w + j * d->w_panel) + 2 * FX_NR;
         const __m512 scale = _mm512_loadu_ps(d->scales ? d->scales + j * FX_NR : scales);
+        const __m512 offset = _mm512_loadu_ps(scales + FX_NR);
         const __mmask16 mask = fx_mask_below(d->columns, j * FX_NR);
         const int64_t at = d->c_at + j * FX_NR;
-        if (d->finish.to == FX_DTYPE_F32) {
-            const __m512 offset = _mm512_loadu_ps(scales + FX_NR);
-            for (int32_t i = 0; i < d->rows; i++)
-                fx_store_floats512(&f, sums[i * d->panels + j], scale, offset, (float *)d->c[i] + at, mask);
-        } else if (d->r) {
-            for (int32_t i = 0; i < d->rows; i++)
-                fx_store_bytes512(&f, sums[i * d->panels + j], scale, d->r[i] + at, (uint8_t *)d->c[i] + at, mask);
-        } else {
-            for (int32_t i = 0; i < d->rows; i++)
-                fx_store_bytes512(&f, sums[i * d->panels + j], scale, NULL, (uint8_t *)d->c[i] + at, mask);
-        }
+        for (int32_t i = 0; i < d->rows; i++)
+            fx_store_floats512(&f, sums[i * d->panels + j], scale, offset, (float *)d->c[i] + at, mask);
     }
 }
 

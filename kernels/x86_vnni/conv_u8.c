@@ -14,6 +14,8 @@ FX_INLINE int multiply(const fx_dot_u8 *d, __m512i *sums, const int R, const int
     const int64_t head = fx_byte_panel_head(d->finish.to), second = d->w_panel;
     const char *w = d->w + head;
     const uint8_t *const *a = d->a;
+    uintptr_t ahead = (uintptr_t)(d->ahead ? d->ahead : w); /* an address: it may be past the last panel */
+    const uintptr_t step = (uintptr_t)d->ahead_step;
     __m512i sum[14][2];
     FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < P; j++) sum[i][j] =
         _mm512_loadu_si512(d->bias ? (const void *)(d->bias + j * FX_NR) : d->w + j * second);
@@ -22,6 +24,11 @@ FX_INLINE int multiply(const fx_dot_u8 *d, __m512i *sums, const int R, const int
         FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i];
         for (int64_t q = 0; q < d->run; q += 4, w += FX_FOUR_BYTES) {
             __m512i b[2];
+            if (P == 2) {
+                __builtin_prefetch((const void *)ahead, 0, 3);
+                __builtin_prefetch((const void *)(ahead + 64), 0, 3);
+                ahead += step;
+            }
             FX_UNROLL for (int j = 0; j < P; j++) b[j] = _mm512_loadu_si512(w + j * second);
             FX_UNROLL for (int i = 0; i < R; i++) {
                 const __m512i x = _mm512_set1_epi32(*(const four_in_memory *)(row[i] + q));
@@ -33,7 +40,7 @@ FX_INLINE int multiply(const fx_dot_u8 *d, __m512i *sums, const int R, const int
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < P; j++) sum[i][j] =
             _mm512_add_epi32(sum[i][j], _mm512_set1_epi32(d->more[i]));
     if (d->finish.to == FX_DTYPE_U8 && !d->r) {
-        const fx_pack512 f = fx_pack512_of(d);
+        const fx_pack512 f = fx_pack512_of(d, &d->finish);
         if (P == 2) {
             FX_UNROLL for (int i = 0; i < R; i += 2) fx_pack_two(&f, d, i, sum[i], sum[i + (i + 1 < R)]);
         } else {
@@ -55,7 +62,7 @@ EVERY_TILE(TILE)
 
 void FX_SYMBOL(dot_u8)(const fx_dot_u8 *d) {
     static int (*const tiles[][MR])(const fx_dot_u8 *, __m512i *) = NAMES(tile);
-    __m512i sums[MR * MOST_PANELS];
+    __m512i sums[(MR + 2) * MOST_PANELS]; /* finishing reads whole fours of vectors */
     if (!tiles[d->panels - 1][d->rows - 1](d, sums))
-        fx_finish_dots(d, sums);
+        d->r ? fx_finish_added(d, sums) : fx_finish_floats(d, sums);
 }

@@ -51,18 +51,47 @@ static void start_block(strip *s) {
         load_turned(s, fx_byte_panel_head(d->finish.to) + i * FX_FOUR_BYTES, s->w + 4 * i);
 }
 
-FX_INLINE void interleave(const strip *s, const uint8_t *const *x, int32_t rows, __m512i to[4]) {
+/* Vectors of the first `rows` rows of taps at x, `row` pointers apart, in channel `at`. */
+FX_INLINE void interleave(const uint8_t *const *x, int64_t row, int64_t at, __mmask64 mask, const int rows,
+                          __m512i *to) {
     __m512i r[4];
     FX_UNROLL for (int k = 0; k < 4; k++) r[k] =
-        k < rows ? _mm512_maskz_loadu_epi8(s->mask, x[k * s->d->positions] + s->d->at + s->at) : _mm512_setzero_si512();
+        k < rows ? _mm512_maskz_loadu_epi8(mask, x[k * row] + at) : _mm512_setzero_si512();
     const __m512i a = _mm512_unpacklo_epi8(r[0], r[1]), b = _mm512_unpackhi_epi8(r[0], r[1]);
     const __m512i c = _mm512_unpacklo_epi8(r[2], r[3]), d = _mm512_unpackhi_epi8(r[2], r[3]);
     to[0] = _mm512_unpacklo_epi16(a, c), to[1] = _mm512_unpackhi_epi16(a, c);
     to[2] = _mm512_unpacklo_epi16(b, d), to[3] = _mm512_unpackhi_epi16(b, d);
 }
 
+/* Columns of taps from position p0 on; KH: of d where it is known when this is compiled, else 0. */
+FX_INLINE void interleave_columns(strip *s, int32_t p0, int32_t columns, const int KH) {
+    const fx_dw_u8 *d = s->d;
+    const int64_t row = d->positions, at = d->at + s->at;
+    const __mmask64 mask = s->mask;
+    const int32_t kh = KH ? KH : d->kh;
+    __m512i *to = s->columns;
+    const uint8_t *const *x = d->x + p0;
+    for (int32_t p = 0; p < columns; p++, x++)
+        FX_UNROLL for (int32_t f = 0; f < kh; f += 4, to += 4) {
+            const uint8_t *const *first = x + f * row;
+            switch (kh - f) {
+            case 1:
+                interleave(first, row, at, mask, 1, to);
+                break;
+            case 2:
+                interleave(first, row, at, mask, 2, to);
+                break;
+            case 3:
+                interleave(first, row, at, mask, 3, to);
+                break;
+            default:
+                interleave(first, row, at, mask, 4, to);
+            }
+        }
+}
+
 /* The bytes of a pixel that needs more than clamping, or its floats. */
-static void finish_apart(const strip *s, int32_t pixel, __m512i sum[4]) {
+static __attribute__((noinline)) void finish_apart(const strip *s, int32_t pixel, __m512i sum[4]) {
     const fx_dw_u8 *d = s->d;
     const fx_finish512 f = fx_finish512_of(&d->finish);
     turn_lanes(sum);
@@ -74,50 +103,51 @@ static void finish_apart(const strip *s, int32_t pixel, __m512i sum[4]) {
             fx_store_floats512(&f, sum[l], _mm512_loadu_ps(scales), _mm512_loadu_ps(scales + FX_NR),
                                (float *)d->y + pixel * d->y_step + at, mask);
         else
-            fx_store_bytes512(&f, sum[l], _mm512_loadu_ps(scales), d->r + pixel * d->r_step + at,
+            fx_store_added512(&f, sum[l], _mm512_loadu_ps(scales), d->r + pixel * d->r_step + at,
                               (uint8_t *)d->y + pixel * d->y_step + at, mask);
     }
 }
 
-/* KW, FOURS: of d where they are known when this is compiled, else 0. */
-FX_INLINE void multiply(strip *s, int32_t pixel, const __m512i *columns, const int KW, const int FOURS) {
+/* Pixels [first, last), whose columns of taps fit. KH, KW: of d where they are known when this is compiled, else 0. */
+FX_INLINE void run_pixels(strip *s, int32_t first, int32_t last, const int KH, const int KW) {
     const fx_dw_u8 *d = s->d;
-    const int32_t kw = KW ? KW : d->kw, fours = FOURS ? FOURS : s->fours;
-    __m512i sum[4] = {s->bias[0], s->bias[1], s->bias[2], s->bias[3]};
-    const __m512i *w = s->w;
-    FX_UNROLL for (int32_t kx = 0; kx < kw; kx++) {
-        const __m512i *v = columns + (int64_t)kx * d->dilation * fours * 4;
-        FX_UNROLL for (int32_t f = 0; f < fours; f++, v += 4, w += 4) FX_UNROLL for (int k = 0; k < 4; k++) sum[k] =
-            _mm512_dpbusd_epi32(sum[k], v[k], w[k]);
+    const int32_t kw = KW ? KW : d->kw, fours = KH ? (KH + 3) / 4 : s->fours;
+    const int64_t next_tap = (int64_t)d->dilation * fours * 4, next_pixel = (int64_t)d->stride * fours * 4;
+    const int is_apart = d->r || d->finish.to == FX_DTYPE_F32;
+    const fx_pack512 pack = s->pack;
+    const __m512 scale[4] = {s->scale[0], s->scale[1], s->scale[2], s->scale[3]};
+    __m512i held[12]; /* weights, where registers hold them: y may be anything, and s be read again after each store */
+    const int holds = KW != 0 && KW * ((KH + 3) / 4) <= 3;
+    FX_UNROLL for (int k = 0; k < (holds ? KW * ((KH + 3) / 4) * 4 : 0); k++) held[k] = s->w[k];
+    uint8_t *y = (uint8_t *)d->y + first * d->y_step + s->at;
+    const __m512i *column = s->columns;
+    interleave_columns(s, first * d->stride, (last - 1 - first) * d->stride + (kw - 1) * d->dilation + 1, KH);
+    for (int32_t i = first; i < last; i++, column += next_pixel, y += d->y_step) {
+        __m512i sum[4] = {s->bias[0], s->bias[1], s->bias[2], s->bias[3]};
+        const __m512i *w = holds ? held : s->w, *tap = column;
+        FX_UNROLL for (int32_t kx = 0; kx < kw; kx++, tap += next_tap) {
+            const __m512i *v = tap;
+            FX_UNROLL for (int32_t f = 0; f < fours; f++, v += 4, w += 4) FX_UNROLL for (int k = 0; k < 4; k++) sum[k] =
+                _mm512_dpbusd_epi32(sum[k], v[k], w[k]);
+        }
+        if (is_apart) {
+            __m512i copy[4] = {sum[0], sum[1], sum[2], sum[3]};
+            finish_apart(s, i, copy);
+            continue;
+        }
+        FX_UNROLL for (int k = 0; k < 4; k++) sum[k] = fx_whole512(&pack, sum[k], scale[k]);
+        _mm512_mask_storeu_epi8(y, s->mask, fx_pack512_clamped(&pack, sum[0], sum[1], sum[2], sum[3]));
     }
-    if (d->r || d->finish.to == FX_DTYPE_F32) {
-        finish_apart(s, pixel, sum);
-        return;
-    }
-    FX_UNROLL for (int k = 0; k < 4; k++) sum[k] = fx_whole512(&s->pack, sum[k], s->scale[k]);
-    _mm512_mask_storeu_epi8((uint8_t *)d->y + pixel * d->y_step + s->at, s->mask,
-                            fx_pack512_clamped(&s->pack, sum[0], sum[1], sum[2], sum[3]));
 }
 
-/* Pixels [first, last), whose columns of taps fit. */
-static void run_pixels(strip *s, int32_t first, int32_t last) {
-    const fx_dw_u8 *d = s->d;
-    const int32_t p0 = first * d->stride, columns = (last - 1 - first) * d->stride + (d->kw - 1) * d->dilation + 1;
-    __m512i *to = s->columns;
-    for (int32_t p = 0; p < columns; p++)
-        for (int32_t f = 0; f < s->fours; f++, to += 4)
-            interleave(s, d->x + (int64_t)4 * f * d->positions + p0 + p, d->kh - 4 * f < 4 ? d->kh - 4 * f : 4, to);
-    const int64_t step = (int64_t)d->stride * s->fours * 4;
-    const __m512i *from = s->columns;
-    if (d->kw == 3 && s->fours == 1)
-        for (int32_t i = first; i < last; i++, from += step)
-            multiply(s, i, from, 3, 1);
-    else if (d->kw == 5 && s->fours == 2)
-        for (int32_t i = first; i < last; i++, from += step)
-            multiply(s, i, from, 5, 2);
-    else
-        for (int32_t i = first; i < last; i++, from += step)
-            multiply(s, i, from, 0, 0);
+static void run_3x3(strip *s, int32_t first, int32_t last) {
+    run_pixels(s, first, last, 3, 3);
+}
+static void run_5x5(strip *s, int32_t first, int32_t last) {
+    run_pixels(s, first, last, 5, 5);
+}
+static void run_any(strip *s, int32_t first, int32_t last) {
+    run_pixels(s, first, last, 0, 0);
 }
 
 extern void fx_dwconv_u8_avx512(const fx_dw_u8 *d);
@@ -131,10 +161,13 @@ void FX_SYMBOL(dwconv_u8)(const fx_dw_u8 *d) {
         return;
     }
     s.pack = fx_pack512_clamps(&d->finish);
+    void (*const run)(strip *, int32_t, int32_t) = d->kh == 3 && d->kw == 3   ? run_3x3
+                                                   : d->kh == 5 && d->kw == 5 ? run_5x5
+                                                                              : run_any;
     const int32_t most = (int32_t)((COLUMNS - 1 - reach) / d->stride) + 1;
     for (; s.at < d->channels; s.at += BLOCK) {
         start_block(&s);
         for (int32_t i = 0; i < d->pixels; i += most)
-            run_pixels(&s, i, i + most < d->pixels ? i + most : d->pixels);
+            run(&s, i, i + most < d->pixels ? i + most : d->pixels);
     }
 }
