@@ -44,13 +44,13 @@ class StatePlans:
         """
         around = sum(fixed.values())
         whole = _together([planner.plan(None) for planner in self._planners])
-        if whole is not None and (memory is None or _placed_bytes(whole) + around <= memory):
+        if whole is not None and (memory is None or placed_bytes(whole) + around <= memory):
             return whole
         if memory is None:
             plan = self._planners[-1].plan(None)
             return self._over(Pins(plan.program), plan.working_bytes)
         smallest = self._least()
-        least = _placed_bytes(smallest) + around
+        least = placed_bytes(smallest) + around
         if memory < least:
             parts = {PART_NAMES.get(name, name): size for name, size in fixed.items()}
             parts |= {"steps": sum(plan.overhead["program"] for plan, _ in smallest)}
@@ -72,7 +72,7 @@ class StatePlans:
                 break
             plan = decode.plan(own)
             found = self._over(Pins(plan.program), max(working, plan.working_bytes))
-            slack = bytes_max - _placed_bytes(found)
+            slack = bytes_max - placed_bytes(found)
             if slack >= 0 and (best is smallest or found[-1][0].predicted_ms <= best[-1][0].predicted_ms):
                 best = [*found[:-1], (found[-1][0].but(bound_ms=plan.bound_ms), found[-1][1])]
             if 0 <= slack < SLACK:
@@ -87,7 +87,7 @@ class StatePlans:
             best = self._over(none, least, smallest=True)
             for room in ROOMS:
                 made = self._over(none, least + room, smallest=True)
-                best = made if _placed_bytes(made) < _placed_bytes(best) else best
+                best = made if placed_bytes(made) < placed_bytes(best) else best
             self._smallest = best
         return self._smallest
 
@@ -121,7 +121,7 @@ def _arena_bytes(plans: Placed) -> int:
     return max(program.arena_bytes for _, program in plans)
 
 
-def _placed_bytes(plans: Placed) -> int:
+def placed_bytes(plans: Placed) -> int:
     """Return the bytes of the arena and of all programs."""
     return _arena_bytes(plans) + sum(plan.overhead["program"] for plan, _ in plans)
 
