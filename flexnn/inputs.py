@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from flexnn.graph.ir import GraphError
 from flexnn.graph.ports import Port, open_hint
 from flexnn.graph.random_array import random_array
-from flexnn.session import NodeArg
+from flexnn.run.arguments import NodeArg
 
 SEED = 0
 
@@ -21,15 +22,15 @@ def seeded() -> np.random.Generator:
 
 
 def random_input(generator: np.random.Generator, argument: NodeArg) -> np.ndarray[Any, Any]:
-    """Return a random array that the input takes. Raises ValueError if its shape is open."""
+    """Return a random array that the input takes. Raises GraphError if its shape is open."""
     dtype = argument.numpy_dtype
     shape = [d for d in argument.shape if isinstance(d, int)]
     if len(shape) < len(argument.shape):
-        raise ValueError(f"input {argument.name!r}: {open_hint(Port(argument.name, None, tuple(argument.shape)))}")
+        raise GraphError(f"input {argument.name!r}: {open_hint(Port(argument.name, None, tuple(argument.shape)))}")
     return random_array(generator, tuple(shape), dtype)
 
 
-def set_input(argument: NodeArg, numbers: list[float]) -> np.ndarray[Any, Any]:
+def set_input(argument: NodeArg, numbers: Sequence[float]) -> np.ndarray[Any, Any]:
     """Return the array of an input that has these numbers; one alone fills its shape, in which open dimensions are 1.
     Raises ValueError.
     """
@@ -52,7 +53,7 @@ def set_input(argument: NodeArg, numbers: list[float]) -> np.ndarray[Any, Any]:
 
 
 def make_feed(
-    inputs: Sequence[NodeArg], numbers: Mapping[str, list[float]], given: Mapping[str, np.ndarray[Any, Any]] | None
+    inputs: Sequence[NodeArg], numbers: Mapping[str, Sequence[float]], given: Mapping[str, np.ndarray[Any, Any]] | None
 ) -> tuple[dict[str, np.ndarray[Any, Any]], list[str]]:
     """Return arrays for all inputs, and the names of those that are random: what is neither in ``numbers`` nor, where
     that is not None, to be ``given``. Raises ValueError.
@@ -60,7 +61,7 @@ def make_feed(
     names = [i.name for i in inputs]
     for name in numbers:
         if name not in names:
-            raise ValueError(f"--set {name}: no such input; the inputs are {', '.join(names)}")
+            raise ValueError(f"no input {name!r}; the inputs are {', '.join(names)}")
     feed, random, generator = dict(given or {}), [], seeded()
     for i in inputs:
         if i.name in numbers:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from flexnn import _core
+from flexnn.graph.ports import Port
+from flexnn.inputs import make_feed
 from flexnn.kept_artifacts import compiled
 from flexnn.measure import kept_machine
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
+from flexnn.run.arguments import NodeArg, described
 from flexnn.run.model_file import ModelFile
 from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
 
 if TYPE_CHECKING:
-    from flexnn.artifact.model_section import StoredModel
     from flexnn.run.region_plan import Part
 
 FACTORS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
@@ -39,6 +41,7 @@ def plan(
     own_outputs: bool = True,
     deterministic: bool = False,
     spill: str | os.PathLike[str] | None = None,
+    numbers: Mapping[str, Sequence[float]] | None = None,
     explain: bool = False,
 ) -> Plan:
     """Plan a model inside a budget without running it.
@@ -52,13 +55,11 @@ def plan(
         memory: Budget in bytes, or like ``"48MiB"``; None: no limit.
         threads: Compute threads; default: the CPUs that this process may use.
         shapes: Shapes of open inputs, by name.
-        io: As for Session.
+        io, groups, reuse_outputs, own_outputs, deterministic: As for Session.
         profile: As for Session; ``"measure"`` means times that sessions measured before.
-        groups: As for Session.
-        reuse_outputs: As for Session.
-        own_outputs: As for Session.
-        deterministic: As for Session.
         spill: As for Session; nothing is made in the folder.
+        numbers: Numbers of inputs that decide branches or shapes, by name; one number fills the input's shape. Inputs
+            without are random.
         explain: Whether the plan says what its memory and time are made of (``plan.explanation``); takes a few more
             plans. Models that branch, or whose shapes are open, have no explanation.
 
@@ -71,6 +72,7 @@ def plan(
         CompileError: The ONNX file does not compile.
         GraphError: Shapes are missing or wrong.
         OSError: A file cannot be read.
+        ValueError: ``numbers`` name no input, or do not fill one.
     """
     options = run_options(
         memory,
@@ -83,15 +85,15 @@ def plan(
         deterministic=deterministic,
         spill=spill,
     )
-    with planning(os.fsdecode(path), options, shapes or {}) as plans:
+    with planning(os.fsdecode(path), options, shapes or {}, numbers or {}) as plans:
         return plans.plan(explained=explain)
 
 
 class Plans:
     """Plans of one open file for any budget."""
 
-    def __init__(self, file: ModelFile, options: RunOptions) -> None:
-        self._file = file
+    def __init__(self, file: ModelFile, options: RunOptions, numbers: Mapping[str, Sequence[float]]) -> None:
+        self._file, self._numbers = file, numbers
         self.options = options if file.open_model is None else options.counting_outputs
         self.machine = _known_machine(file, options)
         self._setting = self.options.setting(self.machine, file.io_align)
@@ -100,6 +102,7 @@ class Plans:
         else:
             file.refuse_groups(options.groups)
             file.refuse_spill(options.spill)
+        make_feed(self._inputs, numbers, {})  # numbers of what is no input are refused
 
     def plan(self, *, explained: bool = False) -> Plan:
         """Return the plan for the budget of the options. Raises BudgetError, GraphError."""
@@ -123,7 +126,7 @@ class Plans:
         from flexnn.run.segments import BoundSegments
 
         stored = self._file.open_model
-        feeds = self._feeds(stored)
+        feeds, _ = make_feed(self._inputs, self._numbers, None)
         try:
             return plan_regions(BoundSegments(stored, memory, self._setting), feeds)
         except BudgetError as error:  # of the first part that does not fit; another one may need more
@@ -132,22 +135,23 @@ class Plans:
                 raise
             raise BudgetError(smallest, error.budget) from None
 
-    @staticmethod
-    def _feeds(stored: StoredModel) -> dict[str, Any]:
-        import numpy as np
-
-        from flexnn.graph.bind import known_shape
-        from flexnn.graph.ir import DTYPES
-        from flexnn.graph.random_array import random_array
-
-        random = np.random.default_rng(0)
-        ports = stored.model.graph.inputs
-        return {port.name: random_array(random, known_shape(port), DTYPES[str(port.dtype)]) for port in ports}
+    @property
+    def _inputs(self) -> list[NodeArg]:
+        if self._file.open_model is not None:
+            return [described(port) for port in self._file.open_model.model.graph.inputs]
+        graph = self._file.artifact.graph
+        tensors = [graph.tensors[i] for i in graph.inputs]
+        return [described(Port(t.name, t.dtype, t.shape)) for t in tensors]
 
 
 @contextlib.contextmanager
 def planning(
-    path: str, options: RunOptions, shapes: Mapping[str, tuple[int, ...]], *, shown: bool = False
+    path: str,
+    options: RunOptions,
+    shapes: Mapping[str, tuple[int, ...]],
+    numbers: Mapping[str, Sequence[float]],
+    *,
+    shown: bool = False,
 ) -> Iterator[Plans]:
     """Open what plans a model for as long as the context lasts; progress of compiling may be ``shown``. Raises as
     ``plan`` does.
@@ -155,7 +159,7 @@ def planning(
     with compiled(path, shapes, shown=shown) as artifact:
         file = ModelFile(artifact, options.io, shapes if artifact == path else {})
         try:
-            yield Plans(file, options)
+            yield Plans(file, options, numbers)
         finally:
             file.close()
 

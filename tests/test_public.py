@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
 
+import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import flexnn
 from flexnn.planning import MachineProfile
@@ -106,6 +108,24 @@ def test_plans_of_open_shapes(tmp_path: Path) -> None:
     again = flexnn.plan(path, shapes={"x": feed()["x"].shape}, threads=2, memory=plan.minimum_memory)
     assert again.is_streaming
     assert again.session_bytes <= plan.minimum_memory
+
+
+def test_numbers_decide_the_shapes_of_a_plan(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Concat", ["n", "width"], ["shape"], axis=0),
+        helper.make_node("Expand", ["x", "shape"], ["wide"]),
+        helper.make_node("Sigmoid", ["wide"], ["y"]),
+    ]
+    inputs = [value("x", F32, [1, 64]), value("n", TensorProto.INT64, [1])]
+    graph = graph_of(nodes, inputs, [value("y", F32, [None, 64])], {"width": np.array([64])})
+    (tmp_path / "m.onnx").write_bytes(model_of(graph).SerializeToString())
+    few, many = (flexnn.plan(tmp_path / "m.onnx", numbers={"n": [n]}, threads=1) for n in (10, 1000))
+    assert many.minimum_memory - few.minimum_memory > 900 * 64 * 4
+    command = [sys.executable, "-P", "-m", "flexnn", "plan", "m.onnx", "--set", "n=1000", "--threads", "1", "--json"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=60).stdout
+    assert json.loads(told)["minimum_memory"] == many.minimum_memory
+    with pytest.raises(ValueError, match="no input 'z'; the inputs are x, n"):
+        flexnn.plan(tmp_path / "m.onnx", numbers={"z": [1]})
 
 
 def test_the_plan_of_a_model_that_numpy_computes_alone(tmp_path: Path) -> None:

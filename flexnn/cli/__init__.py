@@ -210,6 +210,7 @@ def _add_plan(commands: _Commands) -> None:
         "--html", metavar="FILE.html", help="also write a report with pictures, which a browser shows without network"
     )
     sub.add_argument("--check", action="store_true", help="also validate the plan, independently of the planner")
+    _add_set(sub)
     _add_session(sub)
     sub.add_argument(
         "--runs-per-day", type=option.positive, metavar="N", help="also say what so many runs a day write to --spill"

@@ -29,7 +29,7 @@ def plan(options: argparse.Namespace) -> None:
         spill=options.spill,
     )
     try:
-        with planning(options.model, chosen, dict(options.shape), shown=True) as plans:
+        with planning(options.model, chosen, dict(options.shape), dict(options.set), shown=True) as plans:
             found, weights = plans.plan(explained=True), plans.weights
             html = page(options.model, plans, found) if options.html is not None else ""
     except flexnn.BudgetError as error:
