@@ -19,7 +19,7 @@ from flexnn.planning.types import Costs, NodeCosts, io_alignment
 from .cache import STORAGE
 from .compute import Case, Times, cases_of, measure_variants
 from .sample import sampled_scales, scale_name
-from .storage import STEPS_MIN, File, measure_overlap, measure_storage, shared_speed
+from .storage import STEPS_MIN, File, measure_overlap, measure_storage, shared_speeds
 
 TELLS = 2.0
 """Time of a node over that of reading its weights from which a sample of it tells how fast its kernels are."""
@@ -101,7 +101,8 @@ def _with_storage(
     storage = measure_storage(graph, costs, file, arena_bytes=arena_bytes, seconds=seconds)
     if storage is None:
         return machine
-    speeds = shared_speed(costs.threads, direct=file.direct_fd >= 0) or machine.compute_speed, machine.load_speed
+    unmeasured = machine.compute_speed, machine.load_speed
+    speeds = shared_speeds(costs.threads, direct=file.direct_fd >= 0) or unmeasured
     case = _typical(cases_of(graph, costs, {}), arena_bytes, seconds / STEPS_MIN / 2)
     if case:
         speeds = measure_overlap(graph, costs, file, case, storage, arena_bytes=arena_bytes, seconds=seconds)

@@ -124,17 +124,19 @@ def measure_overlap(
     finally:
         session.close()
     # Other work on the machine only makes both slower: take the upper quartile of their speeds.
-    known = shared_speed(costs.threads, direct=file.direct_fd >= 0)
-    speeds = known or (quantile(compute, 0.75) if compute else 1.0), quantile(read, 0.75)
+    speeds = quantile(compute, 0.75) if compute else 1.0, quantile(read, 0.75)
+    least = shared_speeds(costs.threads, direct=file.direct_fd >= 0)
+    speeds = speeds if least is None else (least[0], max(speeds[1], least[1]))
     return min(max(speeds[0], SPEED_MIN), 1.0), min(max(speeds[1], SPEED_MIN), 1.0)
 
 
-def shared_speed(threads: int, *, direct: bool) -> float | None:
-    """Return the speed of computing while a load is read, as a fraction of that alone, where compute threads read
-    (engine/loader.c): one of them reads, the others compute. None: readers have CPUs, or wait for the device.
+def shared_speeds(threads: int, *, direct: bool) -> tuple[float, float] | None:
+    """Return the speed of computing while a load is read, and the least of loads while steps compute, as fractions of
+    those alone, where compute threads read (engine/loader.c): all of them if nothing is computed, else one, while the
+    others compute. None: readers have CPUs, or wait for the device.
     """
     is_shared = not direct and threads > 1 and _core.usable_cpus() - threads < 1
-    return (threads - 1) / threads if is_shared else None
+    return ((threads - 1) / threads, 1 / threads) if is_shared else None
 
 
 def _compute_speed(steps: F64, loads: F64) -> list[float]:

@@ -256,12 +256,12 @@ def test_steps_beside_loads_count_the_time_that_they_lose() -> None:
 
 def test_where_compute_threads_read_the_speed_of_steps_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_core, "usable_cpus", lambda: 2.0)
-    assert storage.shared_speed(2, direct=False) == 0.5
-    assert storage.shared_speed(4, direct=False) == 0.75
-    assert storage.shared_speed(1, direct=False) is None
-    assert storage.shared_speed(2, direct=True) is None
+    assert storage.shared_speeds(2, direct=False) == (0.5, 0.5)
+    assert storage.shared_speeds(4, direct=False) == (0.75, 0.25)
+    assert storage.shared_speeds(1, direct=False) is None
+    assert storage.shared_speeds(2, direct=True) is None
     monkeypatch.setattr(_core, "usable_cpus", lambda: 3.0)
-    assert storage.shared_speed(2, direct=False) is None
+    assert storage.shared_speeds(2, direct=False) is None
 
 
 def test_a_throttled_loader_disturbs_less() -> None:
