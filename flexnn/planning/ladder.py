@@ -53,6 +53,10 @@ the activations are tried.
 """
 TRIES, TRIES_LOWEST = 6_000, 1_500
 """Random changes of a rung whose next rung has twice the memory (in proportion for others), and of the lowest rung."""
+TRIES_PER_SECOND = 2_500_000
+"""Most random changes of a rung per second that its best draft takes beyond the bound. A change takes 4 us, and they
+save about a tenth of that time in each run: this many are worth it in a session of a hundred runs.
+"""
 WORTH_PLACING = 0.9995
 """Largest predicted time, as a fraction of the best so far, of a draft that is worth placing."""
 
@@ -141,7 +145,8 @@ class Ladder:
         drafting = next(d for d in self._draftings if d.placement is best.placement)
         lowest = rung.bytes_max == self._least.nbytes
         tries = TRIES_LOWEST if lowest else TRIES * (rung.next_bytes_max - rung.bytes_max) // rung.bytes_max
-        return drafting.anneal(best, rung.bytes_max, tries)
+        worth = int((best.seconds - bound.seconds) * TRIES_PER_SECOND)
+        return drafting.anneal(best, rung.bytes_max, min(tries, worth))
 
     def _arena_bytes(self, bytes_max: int) -> int:
         """Return the largest arena of drafts of ``bytes_max`` bytes, without what is always pinned."""
