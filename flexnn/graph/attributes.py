@@ -28,7 +28,7 @@ class Int(NamedTuple):
         return type(value) in INTEGERS and self.low <= value <= self.high  # type: ignore[operator]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Ints:
     """A list of integers in [low, high]; ``count`` of them, or at most RANK_MAX."""
 
