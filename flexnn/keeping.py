@@ -9,7 +9,6 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,6 +32,7 @@ from flexnn.kept_artifacts import (
     read_entry,
     status_of,
 )
+from flexnn.quick_dataclass import quick_dataclass
 from flexnn.units import parse_bytes
 
 LOCK = "lock"
@@ -60,7 +60,7 @@ class Kept(NamedTuple):
     """Time of its last use, in seconds since 1970."""
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Waited:
     """Somebody waits for the artifact, so what first runs can do without is left for later."""
 

@@ -46,20 +46,22 @@ def plan(
 ) -> Plan:
     """Plan a model inside a budget without running it.
 
-    The plan is the one that a session with the same arguments would have. Nothing is measured: times come from what
-    sessions measured before on this machine, else from rates. The plan of a model that branches, or whose shapes are
-    open, holds the plans of all segments that a run could meet (``parts``).
+    A session with the same arguments would have this plan. Times come from what sessions measured before on this
+    machine, else from rates. Where the model branches or has open shapes, ``parts`` are the plans of all its segments.
 
     Args:
         path: Artifact, or ONNX file, which is compiled first.
         memory: Budget in bytes, or like ``"48MiB"``; None: no limit.
         threads: Compute threads; default: the CPUs that this process may use.
         shapes: Shapes of open inputs, by name.
-        io, groups, reuse_outputs, own_outputs, deterministic: As for Session.
+        io: As for Session.
         profile: As for Session; ``"measure"`` means times that sessions measured before.
+        groups: As for Session.
+        reuse_outputs: As for Session.
+        own_outputs: As for Session.
+        deterministic: As for Session.
         spill: As for Session; nothing is made in the folder.
-        numbers: Numbers of inputs that decide branches or shapes, by name; one number fills the input's shape. Inputs
-            without are random.
+        numbers: Numbers of inputs that decide branches or shapes, by name; one fills its input. Others are random.
         explain: Whether the plan says what its memory and time are made of (``plan.explanation``); takes a few more
             plans. Models that branch, or whose shapes are open, have no explanation.
 
@@ -68,8 +70,7 @@ def plan(
 
     Raises:
         BudgetError: The budget is too small; ``.minimum`` is the smallest that works.
-        ArtifactError: The file is not a usable artifact.
-        CompileError: The ONNX file does not compile.
+        ArtifactError, CompileError: The file is not a usable artifact, or does not compile.
         GraphError: Shapes are missing or wrong.
         OSError: A file cannot be read.
         ValueError: ``numbers`` name no input, or do not fill one.

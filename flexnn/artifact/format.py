@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from dataclasses import dataclass
 
 from flexnn._core import DIRECT_ALIGN, crc32c
 from flexnn.errors import FlexNNError
 from flexnn.graph.descriptor import Descriptor
+from flexnn.quick_dataclass import quick_dataclass
 
 MAGIC = b"\x89FLEXNN\n"
 VERSION = 9
@@ -105,7 +105,7 @@ def again(path: str) -> str:
     return f"compile it again: flexnn compile MODEL.onnx -o {quote(path)}"
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Header:
     """The header: kind of the file, and places of its sections. Offsets count bytes from the start of the file."""
 

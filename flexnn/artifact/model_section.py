@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii  # all of base64 that is needed here, in a third of its memory
 import json
 from _blake2 import blake2b
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from flexnn.graph.ports import Port
 from flexnn.graph.sources import ArraySource, HeldSource, MadeSource, MappedSource, ModelSource
 from flexnn.graph.tied import mark_tied
 from flexnn.graph.weight_form import FORMS
+from flexnn.quick_dataclass import quick_dataclass
 
 from .format import ArtifactError
 from .section import (
@@ -97,7 +98,7 @@ def source_of(constant: Constant) -> ModelSource:
     return constant.source
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class StoredModel:
     """A model and the weights that its bindings find by their keys."""
 

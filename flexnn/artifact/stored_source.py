@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ir import DTYPES, Weight
+from flexnn.quick_dataclass import quick_dataclass
 
 from .format import ArtifactError
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class StoredSource:
     """Numbers of a raw weight, read from an open artifact and checked."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
@@ -16,6 +15,7 @@ from flexnn.graph.ir import Graph, Weight
 from flexnn.graph.pack import PackedSource
 from flexnn.graph.panels import NR
 from flexnn.graph.rows import parts
+from flexnn.quick_dataclass import quick_dataclass
 
 from .format import GRAPH, HEADER_BYTES, MODEL, ArtifactError, Header, page_up
 from .model_section import StoredModel, dump_stored, weight_key
@@ -57,7 +57,7 @@ def write_artifact(
     return header.file_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class _Section:
     """The first section. ``dump`` makes its bytes, which hold the offsets of the weights."""
 

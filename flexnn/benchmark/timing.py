@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from flexnn.measure.parts import measured_machine
 from flexnn.median import median, quantile
 from flexnn.planning import BudgetError, MachineProfile, Plan, make_plan
 from flexnn.planning.types import io_alignment
+from flexnn.quick_dataclass import quick_dataclass
 from flexnn.run.engine import BoundProgram, Engine, Switches
 from flexnn.units import Groups
 
@@ -48,7 +49,7 @@ def take_turns(subjects: Sequence[Rounds], repeat: int) -> None:
             each.round(-(-repeat // rounds))
 
 
-@dataclass(slots=True, frozen=True)
+@quick_dataclass(slots=True, frozen=True)
 class Timing:
     """A plan's runs. Times in ms, sizes in bytes."""
 
@@ -70,7 +71,7 @@ class Timing:
         return asdict(self)
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Subject:
     """An artifact opened for measuring, with the machine's profile and the loader's throttle in it."""
 

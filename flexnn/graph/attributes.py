@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from .ir import RANK_MAX, Attr, GraphError, Node
 
@@ -28,7 +29,7 @@ class Int(NamedTuple):
         return type(value) in INTEGERS and self.low <= value <= self.high  # type: ignore[operator]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@quick_dataclass(frozen=True, slots=True, eq=False)
 class Ints:
     """A list of integers in [low, high]; ``count`` of them, or at most RANK_MAX."""
 

@@ -5,10 +5,12 @@ its own tokens alone, where it is exported without a past.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from .eager import EagerAttention
 from .ir import DTYPE_NAMES, GraphError
@@ -38,7 +40,7 @@ class Attended(NamedTuple):
     """Those of CachedAttention."""
 
 
-@dataclass(frozen=True)
+@quick_dataclass(frozen=True)
 class Once:
     """Model of what is made once for many runs."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from .ir import GraphError
 from .model import ModelGraph, ModelNode
@@ -15,7 +16,7 @@ _MOVES = frozenset({"Unsqueeze", "Expand", "Reshape", "Transpose", "Cast", "Iden
 _STEPS_MAX = 12
 
 
-@dataclass(frozen=True)
+@quick_dataclass(frozen=True)
 class Eager:
     """One attention. ``node`` is the product with the values."""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from flexnn.quick_dataclass import quick_dataclass
 
 Bounds = tuple[tuple[Any, Any], ...]
 """The least and the most of each element of a value."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@quick_dataclass(frozen=True, slots=True, eq=False)
 class Element:
     """A whole number: ``offset`` more than what the run finds out."""
 
@@ -24,7 +25,7 @@ class Element:
         return Element(self.base, self.offset + number, self.least + number, self.most + number)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@quick_dataclass(frozen=True, slots=True, eq=False)
 class Truth:
     """A boolean: where it is true, ``bounds`` hold (base, least and most, None for none)."""
 

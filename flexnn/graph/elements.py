@@ -7,13 +7,14 @@ may be known where neither is, and with it how many elements a Slice picks. Comp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import count
 from math import prod
 from typing import Any
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from .element import Bounds, Element, Truth
 from .evaluate import evaluate
@@ -118,7 +119,7 @@ def offsets_const(name: str, numbers: list[Any], shape: tuple[int, ...], dtype: 
     return sizes_const(name, values.reshape(shape), dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class _Followed:
     """A node whose inputs' elements are asked for."""
 

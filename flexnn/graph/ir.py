@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from flexnn.errors import FlexNNError
+from flexnn.quick_dataclass import quick_dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,7 +68,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-@dataclass(slots=True, repr=False)
+@quick_dataclass(slots=True)
 class Tensor:
     """A value. Its storage is ``root``'s: itself, or the tensor that contains or shares it (concat, split, in place).
 
@@ -121,7 +122,7 @@ class WeightSource(Protocol):
         ...
 
 
-@dataclass(slots=True, repr=False)
+@quick_dataclass(slots=True)
 class Weight:
     """Stored numbers. ``raw``: a constant in its own dtype, row-major. ``panels``: one node's packed panels
     (kernels/include/flexnn/params.h), ``chunk_bytes`` each.
@@ -156,7 +157,7 @@ class Weight:
 RAW_CHUNK_BYTES = 1 << 20
 
 
-@dataclass(slots=True, repr=False)
+@quick_dataclass(slots=True)
 class Node:
     """One internal operator (graph/operators)."""
 
@@ -172,7 +173,7 @@ class Node:
     """Its parameters as the operator's C struct, where they are known; its fields in a graph of sizes."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@quick_dataclass(frozen=True, slots=True)
 class Spill:
     """An activation in the spill file (planning/spilling.py): rows that each have a checksum."""
 
@@ -186,7 +187,7 @@ class Spill:
     """Number of rows of all activations before it in the file."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@quick_dataclass(slots=True, eq=False)
 class Graph:
     """Nodes in execution order. Inputs and outputs are roots; no node writes an input."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from .ir import Array
 from .model import ModelNode
@@ -18,7 +19,7 @@ FEW_BYTES = 4 << 10
 """Most bytes of a node's outputs that are kept while other constants are made of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class LateSizes:
     """Numbers of the trail."""
 
@@ -42,7 +43,7 @@ class OfModel(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class LateConstant:
     """One of the model's constants, too large to be kept: each reader loads it."""
 
@@ -54,7 +55,7 @@ class LateConstant:
         return np.asarray(self.source.load()).reshape(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class LateShape:
     """Another constant in a shape of sizes."""
 
@@ -67,7 +68,7 @@ class LateShape:
         return self.base(numbers).reshape([int(numbers[i]) for i in self.shape])
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class LateMap:
     """A function of another constant."""
 
@@ -79,7 +80,7 @@ class LateMap:
         return self.function(self.base(numbers))
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class LateFold:
     """An output of a node of the model whose inputs are constants."""
 
@@ -117,7 +118,7 @@ def numbers_read(late: Late | Array | None) -> set[int]:
     return set[int]().union(*map(numbers_read, late.inputs)) if isinstance(late, LateFold) else set()
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Transposed:
     """Function that permutes dimensions."""
 
@@ -128,7 +129,7 @@ class Transposed:
         return values.transpose(self.perm)
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Row:
     """Function that takes a slice of the first dimension, with it or without."""
 

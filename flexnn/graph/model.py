@@ -7,8 +7,10 @@ a name, or None where not even that is known.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from .about import About
 from .ir import DTYPES, GraphError, WeightSource
@@ -37,7 +39,7 @@ def dtype_name(number: int, what: str) -> str:
     return name
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Constant:
     """A value that the model states."""
 
@@ -52,7 +54,7 @@ class Constant:
         return prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class ModelNode:
     """An ONNX node; fields are named as onnx names them."""
 
@@ -75,7 +77,7 @@ class ModelNode:
         return [value for _, value in sorted(self.attrs.items()) if isinstance(value, ModelGraph)]
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class ModelGraph:
     """Nodes in an order in which each follows what it reads; ``Constant`` nodes are among the constants."""
 
@@ -104,14 +106,14 @@ class ModelGraph:
 ModelAttr = int | float | str | list[int] | list[float] | list[str] | Constant | ModelGraph
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Model:
     """A whole model."""
 
     graph: ModelGraph
     opset: int
     """Version of the default domain."""
-    about: About = About()  # noqa: RUF009 (nobody changes it)
+    about: About = About()
     """Texts of the model about itself, at compile time."""
     externals: tuple[str, ...] = ()
     """Names of files beside the ONNX file that hold weights, at compile time."""

@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 import numpy as np
@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from onnx import numpy_helper
 
 from flexnn._core import OpenFile
+from flexnn.quick_dataclass import quick_dataclass
 
 from .about import About
 from .allowance import allowance
@@ -68,7 +69,7 @@ _BODIES = {
 _SWITCH = "if you trust the model, compile it with --follow-links (follow_links=True)"
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class OnnxFile:
     """An open model: ``model`` without the large data, ``bulk`` the places of those, (offset, bytes, field)."""
 

@@ -12,13 +12,14 @@ groups, as many outputs as inputs and 2, 4 or 8 of them, hold no zeros: each lan
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flexnn import _core
+from flexnn.quick_dataclass import quick_dataclass
 
 from .ir import Attr, GraphError, WeightSource
 from .panels import NR, conv_cin_panel, is_narrow
@@ -34,7 +35,7 @@ STORED_AS = "f32"
 F32 = NDArray[np.float32]
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class PanelSource:
     """The panels of one ``conv`` or ``dwconv`` node. Arrays are loaded when panels are asked for, and dropped then."""
 
@@ -236,7 +237,7 @@ class PanelSource:
         return np.concatenate([body[:, b : b + block].reshape(-1) for b in range(0, wide, block)])
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class PackedSource:
     """The numbers of panels as a raw weight, a row for each panel."""
 

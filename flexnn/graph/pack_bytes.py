@@ -8,11 +8,12 @@ weights (kernels/include/flexnn/params_bytes.h). Missing output channels of the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from .ir import Attr, GraphError, WeightSource
 from .panels import NR
@@ -22,7 +23,7 @@ I8 = NDArray[np.int8]
 I32 = NDArray[np.int32]
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class BytePanels:
     """The panels of one ``conv_u8`` or ``dwconv_u8`` node. Arrays are loaded when panels are asked for."""
 

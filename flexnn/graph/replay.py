@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from flexnn import _core
+from flexnn.quick_dataclass import quick_dataclass
 
 from .ir import Array
 
@@ -44,7 +44,7 @@ class Numbers:
         return np.array([self[i] for i in indices.tolist()], np.float32)
 
 
-@dataclass(frozen=True)
+@quick_dataclass(frozen=True)
 class Replay:
     """Operations and conditions of a trail without its sizes."""
 

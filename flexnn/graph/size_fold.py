@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from .build import add_tensor
 from .evaluate import evaluate
@@ -86,7 +87,7 @@ def _folded(node: ModelNode, inputs: Sequence[Const | None], values: Sequence[Co
     return [found]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@quick_dataclass(frozen=True, slots=True, eq=False)
 class LateSource:
     """A constant whose numbers depend on sizes: it is folded once they are known."""
 

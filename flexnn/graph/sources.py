@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from _blake2 import blake2b  # hashlib would load OpenSSL, which takes more memory than a small model
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from .descriptor import Descriptor
 from .ir import AbsentError, Array, WeightSource
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from .late import Late
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class FileSource:
     """Row-major little-endian numbers in a file."""
 
@@ -47,7 +48,7 @@ class FileSource:
         return values
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class ArraySource:
     """Numbers already in memory."""
 
@@ -66,7 +67,7 @@ class ArraySource:
         return self.values
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class SizesSource:
     """Numbers of which some are sizes (graph/sizes.py)."""
 
@@ -91,7 +92,7 @@ class SizesSource:
         return np.array([flat(v) for v in self.numbers.reshape(-1)], self.dtype).reshape(self.numbers.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class ShapedSource:
     """Numbers that depend on sizes, in another shape, of which some dimensions may be sizes."""
 
@@ -114,7 +115,7 @@ class ShapedSource:
         return LateShape(self.base.late(indices), indices(np.array(self.shape, object)).tolist())  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class MappedSource:
     """A function of another source: a transposition, a flip, a product."""
 
@@ -141,7 +142,7 @@ class MappedSource:
         return LateMap(self.base.late(indices), self.function)  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class RestoredSource(MappedSource):
     """Floats that are 8-bit integers less ``zero``, times ``scale``: ``whole`` are the integers."""
 
@@ -164,7 +165,7 @@ def uniform(source: WeightSource | None) -> float | None:
     return getattr(source, "uniform", None)
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class MadeSource:
     """Many numbers that a node makes out of few; they are made whenever they are asked for."""
 
@@ -182,7 +183,7 @@ class MadeSource:
         return self.make()
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class ModelSource:
     """The numbers of one of the model's constants."""
 
@@ -207,7 +208,7 @@ class ModelSource:
         return self.base.load()
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class KeptSource:
     """The loaded numbers of another source."""
 
@@ -224,7 +225,7 @@ class KeptSource:
         return self.values
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class HeldSource:
     """Numbers that an artifact holds, as a stored template names them."""
 

@@ -8,9 +8,11 @@ importers write themselves. Inputs that only said how long the past is are made 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from .crossing import Attended, Crossing, Once, attended, keys_of
 from .eager import Eager, EagerAttention
@@ -31,7 +33,7 @@ _PER_ROW = frozenset({"Cast", "Identity", "Tanh", "Add", "Mul", "Div", "Sub", "G
 """Operators that compute each row of the logits from the same row alone, if their other operands are constants."""
 
 
-@dataclass(frozen=True)
+@quick_dataclass(frozen=True)
 class Stateful:
     """A model with state. Its first output are the logits."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from flexnn import _core
+from flexnn.quick_dataclass import quick_dataclass
 
 from .ir import DTYPES, Array, Graph, Node, Shape, Tensor, Weight
 from .late import Late
@@ -20,7 +21,7 @@ NODE_BYTES = 3 << 10
 _INT32 = np.iinfo(np.int32)
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class Template:
     """A graph of which the trail of its sizes is known. Lists of numbers are lists of their indices in the trail."""
 

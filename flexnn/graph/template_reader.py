@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flexnn import _core
+from flexnn.quick_dataclass import quick_dataclass
 
 from . import operators
 from .attributes import INT_MAX, int_in, ints_in, name_of, row_of
@@ -30,7 +30,7 @@ WEIGHT = ("name", "kind", "nbytes", "chunk_bytes", "size", "source")
 KINDS = ("raw", "panels")
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Parts:
     """Arrays, nodes and constants that a stored template refers to."""
 

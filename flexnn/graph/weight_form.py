@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from flexnn import _core
+from flexnn.quick_dataclass import quick_dataclass
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@quick_dataclass(frozen=True, slots=True)
 class PanelLayout:
     """Offsets in bytes of a panel's parts from its start; each part ends where the next begins, or zeros do."""
 
@@ -21,7 +21,7 @@ class PanelLayout:
     """Bytes of the panel."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@quick_dataclass(frozen=True, slots=True)
 class WeightForm:
     """A form: a weight with a scale is an integer, one without is a float."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from flexnn.graph.ir import GraphError
+from flexnn.quick_dataclass import quick_dataclass
 
 from .gguf_file import GgufFile
 
@@ -16,7 +16,7 @@ _LAYERS_MAX = 1024
 _ANGLES_MAX = 512
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Family:
     """A family: all that its decoders have in common."""
 
@@ -44,7 +44,7 @@ FAMILIES = {
 """By ``general.architecture``."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Sizes:
     """Sizes that a file gives its model."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ir import TENSOR_BYTES_MAX, GraphError
 from flexnn.graph.model import NAME_MAX
+from flexnn.quick_dataclass import quick_dataclass
 
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -79,7 +80,7 @@ class GgufTensor(NamedTuple):
         return prod(self.shape) // self.kind.block * self.kind.nbytes
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class GgufFile:
     """An open file."""
 

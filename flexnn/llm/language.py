@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from flexnn.graph.ir import GraphError
 from flexnn.graph.state import CAPACITY
 from flexnn.planning import BudgetError
+from flexnn.quick_dataclass import quick_dataclass
 from flexnn.session import Session
 
 from .drafting import Lookup, Width
@@ -29,7 +30,7 @@ TOKENS = 256
 Message = Mapping[str, str]
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Speed:
     """Times of one answer."""
 

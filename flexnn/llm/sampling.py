@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from flexnn.quick_dataclass import quick_dataclass
 
-@dataclass(frozen=True, slots=True)
+
+@quick_dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are drawn; with ``temperature`` 0 none is: the most probable one is taken."""
 

@@ -9,7 +9,6 @@ one per channel.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +19,7 @@ from flexnn.median import median
 from flexnn.planning.machine import variant_key
 from flexnn.planning.program import encode_variant
 from flexnn.planning.types import LINE, Costs, NodeCosts, Variant, align_up
+from flexnn.quick_dataclass import quick_dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +41,7 @@ Times = dict[str, tuple[float, float]]
 """(fixed, channels) seconds by ``variant_key``."""
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Case:
     """A variant of a node, and the windows to measure."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from flexnn.graph.ir import Graph
 from flexnn.median import median, quantile
 from flexnn.planning.program import encode_loads
 from flexnn.planning.types import F64, LINE, Costs, align_up
+from flexnn.quick_dataclass import quick_dataclass
 
 from .compute import Bench, Case
 from .refine import overlaps
@@ -46,7 +46,7 @@ TARGET_BYTES = 16 << 20
 """Bytes that the slices' places rotate through: whole huge pages, as an arena has them."""
 
 
-@dataclass(slots=True, frozen=True)
+@quick_dataclass(slots=True, frozen=True)
 class Storage:
     """Rates of the loader."""
 
@@ -54,7 +54,7 @@ class Storage:
     request_s: float
 
 
-@dataclass(slots=True, frozen=True)
+@quick_dataclass(slots=True, frozen=True)
 class File:
     """The open file of an artifact: ``crcs`` of its chunks; ``direct_fd`` is -1 for buffered reads."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from flexnn.artifact.model_section import StoredModel
 from flexnn.errors import CompileError, FlexNNError
 from flexnn.graph.ir import DTYPES, Graph
 from flexnn.graph.random_array import random_array
+from flexnn.quick_dataclass import quick_dataclass
 
 from .layers import FORMS, Layer, layers_of, weigh
 from .table import table
@@ -36,7 +36,7 @@ FILLED = (1.0, 0.5, 0.25)
 Report = Callable[[str, int, int], None]
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class _Step:
     """A layer's way from one form to the next smaller one that is worth it."""
 

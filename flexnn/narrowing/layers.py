@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from flexnn.graph.ir import GraphError, Weight
 from flexnn.graph.pack import PackedSource, PanelSource
 from flexnn.graph.panels import is_narrow
 from flexnn.graph.sources import ModelSource, model_source
+from flexnn.quick_dataclass import quick_dataclass
 
 WEIGHTS_MIN = 16 << 10
 """Fewest weights of a layer that is narrowed: smaller ones save little, and their rounding costs as much as that of
@@ -19,7 +20,7 @@ FORMS = ("f16", "s8b", "s8", "q4m", "q4")
 """Forms that are chosen from, beside f32."""
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Layer:
     """A constant of the model, and the panels that are made of it."""
 

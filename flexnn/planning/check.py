@@ -18,7 +18,6 @@ alike, so spans modulo one run cover all runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -28,12 +27,13 @@ from numpy.typing import NDArray
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
 from flexnn.graph.operators import OPERATORS
+from flexnn.quick_dataclass import quick_dataclass
 
 from .errors import PlanError
 from .types import Program
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class _Spans:
     """Byte ranges with the steps in which they are in use, both included, of run 0; ``first`` may be negative."""
 

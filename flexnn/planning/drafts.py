@@ -9,13 +9,14 @@ im2col workspace) happens inside the kernels, which gather tile by tile and need
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
+from flexnn.quick_dataclass import quick_dataclass
 
 from .machine import MachineProfile
 from .types import I64, Costs, Placement
@@ -32,7 +33,7 @@ SLICES_IN_ROOM = (2, 4, 8)
 """Numbers of slices that are tried to fit the room of a node at once."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@quick_dataclass(slots=True, eq=False)
 class Draft:
     """Steps and slices with addresses: all of a plan but its encoding. Times in seconds, sizes in bytes."""
 

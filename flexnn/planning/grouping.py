@@ -12,12 +12,13 @@ begin when the whole group before it is done.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
+from flexnn.quick_dataclass import quick_dataclass
 
 from .costs import graph_costs, params_with
 from .groups import at_once, group_sizes, in_order, layers
@@ -30,7 +31,7 @@ WORTH = 0.99
 """Largest predicted time of groups, as a fraction of the time without them, at which they are worth their memory."""
 
 
-@dataclass(slots=True, frozen=True)
+@quick_dataclass(slots=True, frozen=True)
 class _Times:
     """Times of each node with all threads, in seconds."""
 

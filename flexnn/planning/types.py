@@ -5,12 +5,13 @@ Moments are logical: the index of a node or, once weights are sliced, of a step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from flexnn import _core
+from flexnn.quick_dataclass import quick_dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +57,7 @@ class Variant(NamedTuple):
         return self.fixed_s + self.channels_s
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@quick_dataclass(slots=True, eq=False)
 class NodeCosts:
     """Sizes and variants of one node."""
 
@@ -81,7 +82,7 @@ class NodeCosts:
         return self.panels * self.panel_bytes
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@quick_dataclass(slots=True, eq=False)
 class Costs:
     """Sizes, lifetimes and times of a graph, for a number of threads."""
 
@@ -125,7 +126,7 @@ class Costs:
         return room_bytes(size, self.io_align)
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@quick_dataclass(slots=True, eq=False)
 class Placement:
     """Addresses of the activations, and the memory that they leave free at each node."""
 
@@ -160,7 +161,7 @@ class Placement:
         return [*self.gaps[self.gap_first[node] : self.gap_first[node + 1]].tolist(), (top, top)]
 
 
-@dataclass(slots=True, frozen=True, eq=False, repr=False)
+@quick_dataclass(slots=True, frozen=True, eq=False)
 class Program:
     """The engine's program, as arrays of its records (engine.h)."""
 

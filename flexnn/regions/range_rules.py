@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -11,12 +10,13 @@ import numpy as np
 from flexnn.graph.evaluate.of_node import evaluate_node
 from flexnn.graph.ir import Array, Shape
 from flexnn.graph.model import Constant, ModelNode
+from flexnn.quick_dataclass import quick_dataclass
 
 FEW = 64
 """Most elements of a value that have ranges of their own; more have one in common."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Range:
     """The least and the most that the elements of a value can be: arrays of float64 of the value's shape, or one number
     for all elements.
@@ -26,7 +26,7 @@ class Range:
     most: Array
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Given:
     """Facts that a rule knows of a node."""
 

@@ -7,7 +7,6 @@ are, a remainder is below its divisor, a trip count comes from numbers that were
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -16,6 +15,7 @@ from flexnn.graph.bind import Binder
 from flexnn.graph.ir import DTYPE_NAMES, DTYPES, Array, GraphError, Shape
 from flexnn.graph.lower import Const, array_const
 from flexnn.graph.model import ModelNode
+from flexnn.quick_dataclass import quick_dataclass
 
 from .range_rules import FEW, Given, Range, exact, hull, node_range, uniform
 from .region import Nodes, Region, members
@@ -27,7 +27,7 @@ CONSTANT_BYTES_MAX = 1 << 20
 """Most bytes of a constant whose numbers are looked at."""
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class _Part:
     """Nodes of a segment, and what is known of the values that they read: shapes and types, or numbers."""
 

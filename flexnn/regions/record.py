@@ -7,13 +7,14 @@ for binding that only the run knows, carried values of one shape. Others are wal
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from flexnn.graph.fold import folds
 from flexnn.graph.ir import DTYPES, Array, GraphError, Shape
 from flexnn.graph.model import Model, ModelNode
+from flexnn.quick_dataclass import quick_dataclass
 
 from .control import check_branches
 from .region import Nodes, Region
@@ -35,7 +36,7 @@ class WalkedError(GraphError):
     """Bodies that Python must walk."""
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class _Growing:
     """Stacked outputs of a loop whose turns only the run knows."""
 
@@ -44,7 +45,7 @@ class _Growing:
     counter: int
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class _Session:
     """Slots and buffers of the stretch that is recorded."""
 

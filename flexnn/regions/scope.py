@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from flexnn.graph.element import Bounds
 from flexnn.graph.ir import Array, GraphError, Shape
+from flexnn.quick_dataclass import quick_dataclass
 
 FEW_BYTES = 4 << 10
 """Most bytes of integers from the caller that may decide shapes and branches."""
@@ -23,7 +23,7 @@ class NumbersError(GraphError):
         super().__init__(f"the numbers of {', '.join(map(repr, self.names))} are needed")
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class Value:
     """A value that is there, or will be when what was recorded before has run."""
 

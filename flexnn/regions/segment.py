@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from flexnn.graph.ir import DTYPE_NAMES, Array, Graph, GraphError, Shape, Weight
 from flexnn.graph.lower import Const, UnknownValueError, array_const
 from flexnn.graph.model import ModelNode
 from flexnn.graph.passes import run_passes
+from flexnn.quick_dataclass import quick_dataclass
 
 from .inline import AgainError, ApartError, condition, inline
 from .region import Nodes, Region, members
@@ -32,7 +33,7 @@ KNOWN_MAX = 4096
 """Most elements of a value whose numbers may shape a segment (axes, sizes, bounds); no limit if no input reaches it."""
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class Segment:
     """Lowered nodes. ``graph`` is empty if all of them turned out to be constants or aliases of other values."""
 

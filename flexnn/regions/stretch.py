@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from flexnn.graph.ir import Array, Shape
+from flexnn.quick_dataclass import quick_dataclass
 
 from .region import Nodes, Region
 from .scope import Scope
 from .tape import Tape
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Output:
     """A value that a stretch makes and that is needed after it."""
 
@@ -26,35 +27,35 @@ class Output:
     """Counter of the loop that stacks it; -1: its shape is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Host:
     """numpy computes a node."""
 
     node: int
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Read:
     """The numbers of values decide what comes next."""
 
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Control:
     """Python walks the bodies of a node."""
 
     node: int
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Turns:
     """The turns that loops took decide the shapes of their outputs."""
 
     counters: tuple[int, ...]
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class Stretch:
     """Tape, its live values, and the action after it."""
 

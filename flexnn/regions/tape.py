@@ -8,15 +8,17 @@ belong to one turn lives as long as the loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from .segment import Segment
 
 Kind = Literal["run", "copy", "swap", "branch", "jump", "begin", "turn", "next", "count", "row"]
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Entry:
     """An entry; the fields are those of fx_entry."""
 
@@ -30,7 +32,7 @@ class Entry:
     """Slots of the segment's inputs, constants and outputs, of a run."""
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Slot:
     """A place of a value. Sizes in bytes."""
 
@@ -47,7 +49,7 @@ class Slot:
     """Whether it stays a slot of its own: its place is swapped, or decides, or has rows."""
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Tape:
     """Entries, slots and segments."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, TypeVar
@@ -22,6 +21,7 @@ from flexnn.graph.model import Constant, ModelNode
 from flexnn.graph.replay import Replay
 from flexnn.graph.template import Template
 from flexnn.graph.template_reader import Parts, layout, read_late, read_template
+from flexnn.quick_dataclass import quick_dataclass
 
 from .region import Nodes, Region, members
 from .scope import Value
@@ -105,7 +105,7 @@ class _File:
         return Key(region, remaining, facts, before, bool(row["inlines"])), stored
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class StoredTemplate:
     """A template whose segment and graph are read when they are first needed."""
 

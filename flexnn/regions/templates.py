@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from flexnn.graph.replay import Numbers
 from flexnn.graph.sizes import SizeError, Trail
 from flexnn.graph.template import Template
 from flexnn.graph.traced import make_template
+from flexnn.quick_dataclass import quick_dataclass
 
 from .region import Nodes, Region
 from .scope import NumbersError, Value
@@ -156,7 +157,7 @@ class Trace(NamedTuple):
     """All marks that it left and that were not there before."""
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class SegmentTemplate:
     """A segment of which the trail of its sizes is known."""
 

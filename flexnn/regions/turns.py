@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from flexnn.graph.bind import Binder
 from flexnn.graph.element import Bounds, Element, Truth
 from flexnn.graph.elements import FOLLOWED
 from flexnn.graph.ir import Array, GraphError
+from flexnn.quick_dataclass import quick_dataclass
 
 from .region import Region
 from .scope import Value
@@ -30,7 +30,7 @@ NODES_MAX = 256
 """Most nodes that are looked at."""
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class _Carried:
     """Integers that a loop hands from turn to turn: ``port`` becomes ``made``."""
 

@@ -6,7 +6,7 @@ way through the model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from flexnn.graph.operators import OPERATORS
 from flexnn.planning import MachineProfile, Plan
 from flexnn.planning.explain import live_bytes
 from flexnn.planning.types import F64, I64
+from flexnn.quick_dataclass import quick_dataclass
 
 from .timeline import Timeline, costs_of, timeline
 
@@ -24,7 +25,7 @@ KINDS = ("activations", "workspace", "streamed weights", "pinned weights")
 """Kinds of contents of the arena."""
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Blocks:
     """Contents of the arena: where, when and what. Times in seconds, addresses in bytes."""
 
@@ -40,7 +41,7 @@ class Blocks:
         self.places.append((*span, *place))
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Work:
     """Steps or loads in order."""
 
@@ -49,7 +50,7 @@ class Work:
     spans: list[tuple[float, float]] = field(default_factory=list)
 
 
-@dataclass(slots=True, frozen=True)
+@quick_dataclass(slots=True, frozen=True)
 class Thing:
     """A tensor or a weight that takes much."""
 
@@ -58,7 +59,7 @@ class Thing:
     about: str
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Contents:
     """A run of the whole model as it is predicted."""
 

@@ -5,13 +5,13 @@ may be an attacker's, are text and nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from flexnn.errors import printable
 from flexnn.planning import MachineProfile, Plan
 from flexnn.planning.overhead import PART_NAMES
+from flexnn.quick_dataclass import quick_dataclass
 from flexnn.units import format_bytes
 
 from . import pictures
@@ -23,7 +23,7 @@ ROWS_MAX = 12
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Subject:
     """All that a page tells."""
 

@@ -4,8 +4,6 @@ after the other, loads one after the other, two counters, and both slower while 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flexnn.planning import MachineProfile, Plan
@@ -14,12 +12,13 @@ from flexnn.planning.machine import load_seconds
 from flexnn.planning.program import decode_variant
 from flexnn.planning.setting import Setting
 from flexnn.planning.types import F64, Costs
+from flexnn.quick_dataclass import quick_dataclass
 
 RUNS = 3
 """Runs that are simulated one after the other; the last is the steady state."""
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Timeline:
     """Times of a run in seconds since its start. [n, 2] begin and end."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from flexnn.graph.evaluate import MemoryNeededError
 from flexnn.graph.ir import DTYPES, Array, GraphError
 from flexnn.graph.model import ModelNode
+from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Control, Read, Region, Stretch
 from flexnn.regions.control import carried_count
 from flexnn.regions.ranges import Ranges
@@ -51,7 +52,7 @@ def absent(shape: Sequence[int], dtype: np.dtype) -> Array:
     return np.broadcast_to(np.zeros((), dtype).view(Absent), tuple(shape), subok=True)
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Tally:
     """Bytes that the parts of a run need, each with nothing else open."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from flexnn import _core
 from flexnn.graph.ir import Array
 from flexnn.planning.types import LINE, align_up
+from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Stretch
 from flexnn.regions.tape import Kind, Tape
 
@@ -34,7 +35,7 @@ ENTRY_BYTES = 256
 """Bytes of an entry: its record and its slots' in numpy and in the engine, and its part of the tape."""
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class ReadyStretch:
     """A stretch, its segments and its records. Sizes in bytes."""
 

@@ -7,7 +7,6 @@ arena among segments, after Wang et al. (reuse that recurses into sub-graphs, br
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from flexnn import _core
 from flexnn.errors import printable
 from flexnn.graph.ir import Array, Graph
 from flexnn.planning import Plan, Program
+from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Region, Segment
 from flexnn.regions.sampling import Sampler
 from flexnn.units import format_bytes
@@ -28,7 +28,7 @@ WAYS = {"then_branch": "if true", "else_branch": "if false", "body": "each turn"
 """Words for the bodies of a node, by attribute."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Part:
     """A segment of a region."""
 
@@ -68,7 +68,7 @@ class _Planned:
             self.parts.append(Part(segment.region.path, bound.graph, plan))
 
 
-@dataclass(slots=True, kw_only=True, repr=False)
+@quick_dataclass(slots=True, kw_only=True)
 class RegionPlan(Plan):
     """The plans of all segments of a model. Sums and times are of all segments; ``graph`` and ``program``, and with
     them ``steps``, ``loads`` and ``addresses``, are those of the segment with the largest arena.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import weakref
 from _blake2 import blake2b
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
 from flexnn.planning.overhead import NODE_BYTES, PART_NAMES
 from flexnn.planning.refit import Refit
 from flexnn.planning.types import Program, align_up
+from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Segment
 from flexnn.regions.templates import SegmentTemplate, Templates
 
@@ -55,14 +55,14 @@ GROWTH = 1.25
 """Sizes are planned this many times as large where they have grown before, if the budget allows."""
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class Pins:
     """Pinned weights and zeros at one place of the arena; programs share them."""
 
     nbytes: int
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class Base:
     """A plan, for the sizes of one segment or for larger ones, and what refits it. Sizes in bytes."""
 
@@ -77,7 +77,7 @@ class Base:
     """None: it has no other sizes."""
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class BoundSegment:
     """A segment bound to shapes, and where it lies in the arena once it is planned and open. Sizes in bytes."""
 

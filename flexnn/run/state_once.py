@@ -7,7 +7,6 @@ no more rows than there were. So nothing is bound or planned for an input (docs/
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from flexnn.planning import Plan, Planner, Setting
 from flexnn.planning.pins import Pins
 from flexnn.planning.relocate import relocated
 from flexnn.planning.types import LINE, align_up
+from flexnn.quick_dataclass import quick_dataclass
 
 from .engine import BoundProgram, SessionError
 from .state_plans import Placed, StatePlans, placed_bytes
@@ -31,7 +31,7 @@ ROWS = (64, 512)
 """Numbers of rows for which there are programs, beside one for the capacity."""
 
 
-@dataclass(eq=False)
+@quick_dataclass(eq=False)
 class OnceProgram:
     """The program for a number of rows."""
 

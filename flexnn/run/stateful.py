@@ -7,7 +7,7 @@ of the state is a number that each program reads (docs/decisions/0053-state.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from flexnn.measure.parts import Parts
 from flexnn.planning import BudgetError, MachineProfile, Plan
 from flexnn.planning.overhead import NODE_BYTES, overhead_bytes
 from flexnn.planning.types import align_up
+from flexnn.quick_dataclass import quick_dataclass
 
 from . import state_file
 from .constants import Packing
@@ -51,7 +52,7 @@ MODULE_BYTES = 1 << 19
 """Bytes of modules and heap of a session with state beyond those of binding: up to 0.3 MiB measured."""
 
 
-@dataclass(eq=False)
+@quick_dataclass(eq=False)
 class _Width:
     """The program for a number of new tokens."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from ..ir import GraphError, WeightSource
 from ..labels import Labels
@@ -18,14 +20,14 @@ Counted = Callable[[str, tuple[int, ...], str, WeightSource], Constant]
 """Makes one of the model's constants: name, shape, dtype, source."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Items:
     """A sequence of these values."""
 
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Parts:
     """A sequence of the parts of value ``x`` along an axis, each of ``size`` but the last."""
 
@@ -36,7 +38,7 @@ class Parts:
     """Whether the parts have the axis."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Nothing:
     """An optional value without an element."""
 
@@ -44,7 +46,7 @@ class Nothing:
 Held = Items | Parts | Nothing
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Shared:
     """Facts that all expansions of one model share."""
 

@@ -7,9 +7,11 @@ here; the core checks those that it meets, because an artifact is untrusted, too
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from ..evaluate import BYTES_MAX
 from ..model import Constant, ModelAttr
@@ -28,7 +30,7 @@ _BRANCH, _EQUAL, _MISSING, _MANY, _FLAGS = 1, 2, 4, 2, 3
 """Bits of a node's meta word (kernels/include/flexnn/params.h)."""
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class _Forest:
     """Nodes of all trees, by number. Leaves lead nowhere."""
 
@@ -43,7 +45,7 @@ class _Forest:
     """Whether a missing value (NaN) leads to ``yes``, too."""
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class _Leaves:
     """Scores that leaves say: entry i, of ``results[i]``, is ``weights[i]``; those of one node follow each other."""
 
@@ -55,7 +57,7 @@ class _Leaves:
     weights: np.ndarray
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class _Order:
     """Nodes in the order of their words: the roots, then tree by tree, children side by side."""
 
@@ -65,7 +67,7 @@ class _Order:
     depth: int
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class _Asked:
     """The attributes of the core's operator that forest and leaves do not decide."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from ..ir import Array, GraphError
 from ..registry import Registry
@@ -49,7 +50,7 @@ class MemoryNeededError(GraphError):
         return MemoryNeededError, (str(self), self.needed, self.made)
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Call:
     """One node: its attributes, the values of its inputs, and how many outputs it names.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from ..ir import Array
 from .blocks import ELEMENTS, boxes
@@ -40,7 +41,7 @@ _PLACES = 1024
 """Most elements of the first axis that are resized at a time."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class _Axis:
     """How one axis is resized."""
 
@@ -59,7 +60,7 @@ class _Axis:
         return 2 * math.ceil((1 if mode == "linear" else 2) / shrink) + 1, shrink
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class _Shares:
     """For each element of the output along an axis: places in the input, their shares, whether it is outside."""
 

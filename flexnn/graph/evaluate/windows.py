@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from ..ir import Array
 from .call import Call
@@ -20,7 +21,7 @@ def last(index: Iterable[int | slice | Array]) -> tuple[Any, ...]:
     return (..., *index)
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Windows:
     """Kernel, strides, dilations, pads and size of the output, for each spatial dimension."""
 

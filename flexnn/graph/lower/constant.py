@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate
 from math import prod
 from operator import mul
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from .. import pack, sources
 from ..ir import DTYPE_NAMES, DTYPES, GraphError, Shape, WeightSource
@@ -24,7 +26,7 @@ SMALL_BYTES = 1 << 20
 """Constants up to this size keep their value in memory while importing."""
 
 
-@dataclass(slots=True, eq=False)
+@quick_dataclass(slots=True, eq=False)
 class Const:
     """A value known at compile time."""
 
@@ -91,7 +93,7 @@ class Const:
         return value
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@quick_dataclass(frozen=True, slots=True, eq=False)
 class Narrow:
     """The parts of a float32 constant (``whole`` - ``zero``) * ``steps``; ``whole`` is float16 or 8-bit integers."""
 

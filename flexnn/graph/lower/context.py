@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from ..build import add_constant, add_node, add_panels, add_tensor, copy_attrs, infer_any
 from ..ir import Attr, Graph, GraphError, Node, Shape
@@ -30,7 +32,7 @@ Value = Const | int
 """A constant, or the index of a computed tensor."""
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Context:
     """One ONNX node being lowered, and the graph it is lowered into."""
 

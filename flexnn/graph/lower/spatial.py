@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from flexnn.quick_dataclass import quick_dataclass
 
 from .context import Context, Value
 
@@ -10,7 +10,7 @@ TO_LAST = [0, 2, 3, 1]
 TO_FIRST = [0, 3, 1, 2]
 
 
-@dataclass(slots=True)
+@quick_dataclass(slots=True)
 class Window:
     """A sliding window over (height, width); one-dimensional ones have height 1. pads: top, left, bottom, right."""
 

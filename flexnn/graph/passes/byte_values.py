@@ -4,9 +4,9 @@ operators compute with, uint8. An int8 activation is held as its number plus 128
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from ..build import add_array, constant_value
 from ..ir import NARROW, Array, Graph, Node
@@ -17,7 +17,7 @@ CODES = np.arange(256, dtype=np.uint8)
 """Every byte."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Steps:
     """The meaning of uint8: (byte - zero) times scale."""
 

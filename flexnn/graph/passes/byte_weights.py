@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from ..build import panels_of
 from ..ir import Array, Attr, Graph, Node, WeightSource
@@ -23,7 +23,7 @@ RUN = 4
 """Channels that levels multiply at once: with fewer, rows of taps are runs."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class _Whole:
     """The whole numbers that weights are multiples of, int8."""
 
@@ -42,7 +42,7 @@ class _Whole:
         return np.asarray(np.rint(values / steps), np.int8)
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class _Counts:
     """A bias in steps of the sums, int32. ``step``: of each channel's weights; ``scale``: of the input."""
 

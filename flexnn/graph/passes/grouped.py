@@ -7,9 +7,10 @@ weights are those of the parts one after the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from ..attributes import int_attr, ints_attr
 from ..build import NO_ACT, add_panels, panels_of
@@ -23,7 +24,7 @@ from .rewrite import Rewriter
 _SAME = ("kernel", "strides", "dilations", "pads", "sums")
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class StackedSource:
     """Several float32 sources of one shape as one, along the first dimension."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import onnx
 from onnx import AttributeProto
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from ..ir import GraphError
 from .names import node_error
@@ -52,7 +53,7 @@ WINDOWED = ("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "Ma
 """Operators of a window over the last dimensions."""
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Operands:
     """A node that fits its schema, with what is known of its inputs."""
 

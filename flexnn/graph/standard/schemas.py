@@ -6,9 +6,10 @@ The onnx package has those of ai.onnx and ai.onnx.ml; records.py holds those of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 
 from onnx import AttributeProto, defs
+
+from flexnn.quick_dataclass import quick_dataclass
 
 from ..ir import GraphError
 
@@ -25,7 +26,7 @@ _WIDER = {
 _OPTION = defs.OpSchema.FormalParameterOption
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Formal:
     """An input or output as a schema states it."""
 
@@ -36,7 +37,7 @@ class Formal:
     is_required: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Schema:
     """An operator in one version."""
 

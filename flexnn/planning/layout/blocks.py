@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from flexnn.planning.types import I64
+from flexnn.quick_dataclass import quick_dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 I32: TypeAlias = "NDArray[np.int32]"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@quick_dataclass(frozen=True, eq=False)
 class Blocks:
     """Rectangles of bytes by time. Time is an index of whatever runs one after the other: nodes, steps, groups of
     parallel nodes (two blocks that one group uses then live together, which is Oplachko's predicate F).
