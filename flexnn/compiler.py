@@ -44,6 +44,7 @@ def compile(  # noqa: A001 (a public name)
     memory: str | int | None = None,
     weights: str = "f32",
     calibrate: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    reduce: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     follow_links: bool = False,
     tell: Callable[[str], object] | None = None,
@@ -59,6 +60,9 @@ def compile(  # noqa: A001 (a public name)
     against f32, measured on ``calibrate``, arrays by input name or several such, or else on seeded noise; narrowing
     stops at half of it, since other inputs may be worse. ``tell`` is called with a table of what was chosen, which the
     artifact keeps.
+    ``reduce`` replaces outputs, by name, by what callers make of them at once, so that the whole output is never in
+    memory: ``"argmax:AXIS"`` by the positions of the largest elements along an axis, ``"threshold:X"`` by whether each
+    element is above X.
     ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
     model hubs are: a model that you do not trust could so read any file.
     Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
@@ -68,7 +72,15 @@ def compile(  # noqa: A001 (a public name)
     budget = None if memory is None else parse_bytes(memory)
     wanted = _wanted(weights, calibrate)
     compile_to(
-        source, target, shapes or {}, progress, follow_links=follow_links, memory=budget, wanted=wanted, tell=tell
+        source,
+        target,
+        shapes or {},
+        progress,
+        follow_links=follow_links,
+        memory=budget,
+        wanted=wanted,
+        tell=tell,
+        reduce=reduce,
     )
     return target
 
@@ -85,11 +97,12 @@ def compile_to(
     lasting: bool = True,
     wanted: Wanted | None = None,
     tell: Callable[[str], object] | None = None,
+    reduce: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Compile the file ``source``, whose SHA-256 may be known, to ``target``; return the names of the files beside it
     that hold weights; ``memory``: most bytes that the process may grow by; ``lasting``: whether to wait until the disk
-    has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told. Raises as ``compile``
-    does.
+    has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told; ``reduce``: as for
+    ``compile``. Raises as ``compile`` does.
     """
     from flexnn.graph.allowance import allowed
 
@@ -99,6 +112,9 @@ def compile_to(
     externals: list[str] = []
     with allowed(memory) as budget:
         model = _load(source, follow_links=follow_links, externals=externals)
+        reduce_outputs = _reduced(model, shapes, reduce)
+        if wanted is None:
+            reduce_outputs()
         contents = _contents(model, dict(shapes))
         if wanted is not None:
             from flexnn.narrowing import narrowed
@@ -109,6 +125,7 @@ def compile_to(
             _forget_use(model)
             if tell is not None:
                 tell(said)
+            reduce_outputs()  # now, as errors are those of whole outputs
             contents = _contents(model, {})
         if budget is not None:
             budget.check("the model")
@@ -185,6 +202,7 @@ def dump_stage(
     write: Callable[[str], object],
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     *,
+    reduce: Mapping[str, str] | None = None,
     follow_links: bool = False,
 ) -> None:
     """Hand ``write`` the text of one stage of compiling ``model`` (flexnn/graph/dump.py names them), or of all.
@@ -197,8 +215,10 @@ def dump_stage(
     if stage not in (*names, "all"):
         raise CompileError(f"no stage {stage!r}; the stages are {', '.join(names)}, all")
     _check_regular(source)
+    loaded = _load(source, follow_links=follow_links)
+    _reduced(loaded, shapes or {}, reduce)()
     with contextlib.suppress(_Reached):
-        _contents(_load(source, follow_links=follow_links), dict(shapes or {}), _Dump(source, stage, write).stage)
+        _contents(loaded, dict(shapes or {}), _Dump(source, stage, write).stage)
 
 
 class _Reached(Exception):  # noqa: N818 (no error)
@@ -252,6 +272,21 @@ def _wanted(weights: str, calibrate: Mapping[str, Any] | Sequence[Mapping[str, A
 
     wanted = parse_wanted(weights, calibrate)
     return None if wanted.form == "f32" else wanted
+
+
+def _reduced(
+    model: Model, shapes: Mapping[str, tuple[int, ...]], reduce: Mapping[str, str] | None
+) -> Callable[[], None]:
+    """Check reductions of outputs at these shapes; return what makes them. Raises GraphError, ValueError."""
+    if not reduce:
+        return lambda: None
+    from flexnn.graph import bind_shapes
+    from flexnn.graph.reductions import check_reductions, parse_reduction, reduce_outputs
+
+    bind_shapes(model, shapes)  # sizes say how many positions an axis has
+    reductions = {name: parse_reduction(text) for name, text in reduce.items()}
+    check_reductions(model, reductions)
+    return partial(reduce_outputs, model, reductions)
 
 
 def _forget_use(model: Model) -> None:

@@ -50,7 +50,7 @@ static void walk_free(walk *w) {
 
 static bool walk_make(walk *w, const fx_band_graph *g) {
     const int64_t roots = g->root_count, nodes = g->node_count;
-    *w = (walk){.g = g};
+    *w = (walk){.g = g, .first = -1, .last = -1};
     w->inner = table(roots, sizeof(bool)), w->written = table(roots, sizeof(bool));
     w->want = table(roots, sizeof(span)), w->kept = table(roots, sizeof(span));
     w->begin = table(roots, sizeof(int64_t)), w->end = table(roots, sizeof(int64_t));
@@ -278,7 +278,24 @@ typedef struct search {
     bool *exact; /* of each found: all of its bands were walked */
     int64_t count, room;
     int64_t least; /* value of the best so far */
+    fx_band_memo *memo;
+    int64_t memo_count;
 } search;
+
+/* Where the memo holds what is known of so many bands of the nodes; of 0 bands: the bytes around these nodes. Negative
+ * bytes: they cannot be walked. NULL: there is no memo. *known: whether it holds it. */
+static fx_band_memo *recall(const search *s, int64_t nodes, int64_t first, int64_t last, int64_t bands, bool *known) {
+    *known = false;
+    if (!s->memo_count)
+        return NULL;
+    const int64_t key = 1 + (first * nodes + last) * (s->limits->bands_max + 1) + bands;
+    const uint64_t mixed = (uint64_t)key * UINT64_C(0x9e3779b97f4a7c15);
+    fx_band_memo *memo = &s->memo[(mixed >> 32) & (uint64_t)(s->memo_count - 1)];
+    *known = memo->key == key;
+    if (!*known)
+        *memo = (fx_band_memo){.key = key};
+    return memo;
+}
 
 /* What a choice is worth by: memory, with that of its nodes. */
 static int64_t value_of(const walk *w, const fx_band_limits *limits, const fx_band_choice *c) {
@@ -303,15 +320,43 @@ static bool add_found(search *s, const fx_band_choice *c) {
     return true;
 }
 
+/* The bytes around the nodes, negative where they cannot be walked. */
+static int64_t around_nodes(walk *w, search *s, int64_t first, int64_t last) {
+    bool known;
+    fx_band_memo *memo = recall(s, w->g->node_count, first, last, 0, &known);
+    if (known)
+        return memo->need_bytes;
+    const int64_t around = begin_walk(w, first, last) ? bytes_around(w) : -1;
+    if (memo)
+        memo->need_bytes = around;
+    return around;
+}
+
+/* What the nodes need in so many bands, which two bands in the middle may say. False: they cannot be walked. */
+static bool judge_known(walk *w, const search *s, fx_band_choice *c, int64_t around) {
+    bool known;
+    fx_band_memo *memo = recall(s, w->g->node_count, c->first, c->last, c->bands, &known);
+    if (known) {
+        c->need_bytes = memo->need_bytes, c->added_work = memo->added_work;
+        return c->need_bytes >= 0;
+    }
+    const bool begun = (w->first == c->first && w->last == c->last) || begin_walk(w, c->first, c->last);
+    const bool holds = begun && judge(w, c->bands, around, false, c, NULL);
+    if (memo)
+        memo->need_bytes = holds ? c->need_bytes : -1, memo->added_work = c->added_work;
+    return holds;
+}
+
 /* Tries all numbers of bands of the nodes. False: no memory. */
-static bool try_bands(walk *w, search *s, int64_t height) {
-    const int64_t around = bytes_around(w), images = w->g->nodes[w->first].images;
-    for (int64_t bands = images > 1 ? 1 : 2; bands <= height && images * bands <= s->limits->bands_max;
+static bool try_bands(walk *w, search *s, int64_t first, int64_t last) {
+    const int64_t images = w->g->nodes[first].images, height = w->g->nodes[last].height;
+    const int64_t around = around_nodes(w, s, first, last);
+    for (int64_t bands = images > 1 ? 1 : 2; around >= 0 && bands <= height && images * bands <= s->limits->bands_max;
          bands += bands < 4 ? 1 : bands / 4) {
-        fx_band_choice c = {w->first, w->last, bands, around, 0};
+        fx_band_choice c = {first, last, bands, around, 0};
         if ((double)value_of(w, s->limits, &c) > (double)s->least * s->limits->enough)
             return true;
-        if (!judge(w, bands, around, false, &c, NULL))
+        if (!judge_known(w, s, &c, around))
             return true;
         if (c.added_work > s->limits->added_work_max)
             continue;
@@ -367,9 +412,9 @@ static int64_t reach(const fx_band_graph *g, const uint8_t *barred, int64_t wors
 }
 
 fx_status fx_bands_find(const fx_band_graph *g, const fx_band_limits *limits, int64_t worst, const uint8_t *barred,
-                        fx_band_choice *choice) {
+                        fx_band_memo *memo, int64_t memo_count, fx_band_choice *choice) {
     walk w;
-    search s = {.limits = limits, .least = INT64_MAX / 4};
+    search s = {.limits = limits, .least = INT64_MAX / 4, .memo = memo, .memo_count = memo_count};
     *choice = (fx_band_choice){0};
     if (worst < 0 || worst >= g->node_count || !may_walk(g, barred, worst, g->nodes[worst].images))
         return FX_OK;
@@ -379,8 +424,8 @@ fx_status fx_bands_find(const fx_band_graph *g, const fx_band_limits *limits, in
     for (int64_t first = worst; has_memory && first >= low; first--)
         for (int64_t last = worst; has_memory && last <= high && last - first < limits->nodes_max; last++)
             if (last > first && (first == low || !(barred[first] & FX_BANDS_NO_START)) &&
-                (last == high || !(barred[last] & FX_BANDS_NO_END)) && begin_walk(&w, first, last))
-                has_memory = try_bands(&w, &s, g->nodes[last].height);
+                (last == high || !(barred[last] & FX_BANDS_NO_END)))
+                has_memory = try_bands(&w, &s, first, last);
     s.exact = table(s.count, sizeof(bool));
     has_memory = has_memory && s.exact;
     if (has_memory)

@@ -28,8 +28,10 @@ def _scales(factor: int) -> NDArray[np.float32]:
     return np.array([1, 1, factor, factor], np.float32)
 
 
-def unet(net: Net, size: int = 1024, base: int = 64, levels: int = 4) -> Value:
-    """Ronneberger et al. 2015, figure 1, padded, with Resize and a convolution in place of transposed ones."""
+def unet(net: Net, size: int = 1024, base: int = 64, levels: int = 4, classes: int = 1) -> Value:
+    """Ronneberger et al. 2015, figure 1, padded, with Resize and a convolution in place of transposed ones. Several
+    classes are left as they are.
+    """
     x = net.input("input", 1, 3, size, size)
     skips = []
     for level in range(levels):
@@ -41,7 +43,16 @@ def unet(net: Net, size: int = 1024, base: int = 64, levels: int = 4) -> Value:
         up = net.conv(_resized(net, x, 2, "nearest"), base << level, 3, pad=1)
         x = net.concat(skips[level], up)
         x = _conv(net, _conv(net, x, base << level), base << level)
-    return net.add("Sigmoid", [net.conv(x, 1, 1).name], (1, 1, size, size), 0.3)
+    result = net.conv(x, classes, 1)
+    return result if classes > 1 else net.add("Sigmoid", [result.name], (1, 1, size, size), 0.3)
+
+
+def strided(net: Net, size: int = 512, base: int = 64, classes: int = 21) -> Value:
+    """A head of classes at an eighth of the size, resized at the end, as in Chen et al. 2017 (DeepLabv3)."""
+    x = net.input("input", 1, 3, size, size)
+    for width, stride in ((base // 4, 2), (base // 2, 2), (base, 2), (base, 1), (base, 1)):
+        x = net.relu(net.conv(x, width, 3, stride, pad=1))
+    return _resized(net, net.conv(x, classes, 1), 8, "linear")
 
 
 def _nested(net: Net, x: Value, depth: int, middle: int, out: int) -> Value:
@@ -80,7 +91,7 @@ def u2net(net: Net, size: int = 1024, base: int = 64) -> Value:
     return net.add("Sigmoid", [net.conv(net.concat(*maps), 1, 1).name], (1, 1, size, size), 0.3)
 
 
-NETS = {"unet": unet, "u2net": u2net}
+NETS = {"unet": unet, "u2net": u2net, "strided": strided}
 
 
 def build(name: str, folder: Path = MODELS, **sizes: int) -> Path:

@@ -25,22 +25,27 @@ cdef class _BandGraph:
         self.graph.root_count = self.roots.view.len // <Py_ssize_t>sizeof(fx_band_root)
 
 
-def bands_find(tables, limits, enough, worst, barred):
+def bands_find(tables, limits, enough, worst, barred, memo=None):
     """fx_bands_find: (first, last, bands, need_bytes, added_work) of the best bands around node ``worst``, None where
     there are none. ``tables``: nodes, uses, roots; ``limits``: the integers of fx_band_limits; ``barred``: a byte for
-    each node."""
+    each node; ``memo``: zeros (int64 [a power of two, 3]), which the searches of one graph share."""
     cdef _BandGraph graph = _BandGraph(*tables)
     cdef _Buffer closed = _Buffer(barred)
+    cdef _Buffer known = _Buffer(b"" if memo is None else memo, memo is not None)
+    cdef int64_t room = known.view.len // <Py_ssize_t>sizeof(fx_band_memo)
     cdef fx_band_limits most
     cdef fx_band_choice choice
     cdef fx_status status
     cdef int64_t node = worst
     if closed.view.len != graph.graph.node_count:
         raise ValueError("a byte for each node")
+    if room & (room - 1) or known.view.len % <Py_ssize_t>sizeof(fx_band_memo):
+        raise ValueError("a memo of a power of two")
     most.nodes_max, most.bands_max, most.added_work_max, most.node_bytes, most.floor_bytes, most.counts_others = limits
     most.enough = enough
     with nogil:
-        status = fx_bands_find(&graph.graph, &most, node, <const uint8_t *>closed.view.buf, &choice)
+        status = fx_bands_find(&graph.graph, &most, node, <const uint8_t *>closed.view.buf,
+                               <fx_band_memo *>known.view.buf, room, &choice)
     if status != FX_OK:
         raise MemoryError("bands")
     if not choice.bands:

@@ -39,6 +39,9 @@ cdef extern from "flexnn/bands.h" nogil:
         int64_t need_bytes
         int64_t added_work
 
+    ctypedef struct fx_band_memo:
+        pass
+
     fx_status fx_bands_find(const fx_band_graph *graph, const fx_band_limits *limits, int64_t worst,
-                            const uint8_t *barred, fx_band_choice *choice)
+                            const uint8_t *barred, fx_band_memo *memo, int64_t memo_count, fx_band_choice *choice)
     fx_status fx_bands_rows(const fx_band_graph *graph, fx_band_choice *choice, int64_t *rows)

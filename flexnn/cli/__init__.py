@@ -131,6 +131,15 @@ def _add_compile(commands: _Commands) -> None:
         action="append",
         help="input arrays by name to measure the error on (default: seeded noise); may be given several times",
     )
+    sub.add_argument(
+        "--reduce",
+        type=option.reduction,
+        action="append",
+        default=[],
+        metavar="OUT=argmax:AXIS|threshold:X",
+        help="replace an output by the positions of its largest elements along an axis, or whether elements are above"
+        " X, so that the whole output is never in memory (repeatable)",
+    )
     sub.add_argument("--quiet", action="store_true", help="do not report progress")
     sub.set_defaults(command=_compile)
 
@@ -346,7 +355,14 @@ def _compile(options: argparse.Namespace) -> None:
     if options.dump:
         from flexnn.compiler import dump_stage
 
-        dump_stage(options.model, options.dump, write, shapes, follow_links=options.follow_links)
+        dump_stage(
+            options.model,
+            options.dump,
+            write,
+            shapes,
+            reduce=dict(options.reduce),
+            follow_links=options.follow_links,
+        )
         if options.output is None:
             return
     said: list[str] = []
@@ -358,6 +374,7 @@ def _compile(options: argparse.Namespace) -> None:
             memory=options.memory,
             weights=options.weights,
             calibrate=[files.load_arrays(name) for name in options.calibrate] if options.calibrate else None,
+            reduce=dict(options.reduce),
             tell=said.append,
             progress=report,
             follow_links=options.follow_links,

@@ -35,6 +35,15 @@ shape = _argument(units.parse_shape)
 groups = _argument(units.parse_groups)
 
 
+def _reduction(text: str) -> tuple[str, str]:
+    from flexnn.graph.reductions import parse_named
+
+    return parse_named(text)
+
+
+reduction = _argument(_reduction)
+
+
 def _setting(text: str) -> tuple[str, list[float]]:
     name, equals, given = text.rpartition("=")
     words = {"true": 1, "false": 0}

@@ -5,6 +5,7 @@ read, which bands of rows do row by row (planning/bands.py).
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from flexnn.graph.ir import Attr, Graph, Node, Tensor
@@ -24,9 +25,10 @@ def apart(graph: Graph, costs: Costs) -> Graph:
     are none.
     """
     most = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).bound
-    large = [root for root, size in zip(costs.roots, costs.root_bytes, strict=True) if size > LARGE * most]
-    for root in large:
-        graph = _without(graph, root)
+    makers = Counter(root for node in graph.nodes for root in {graph.root(tensor) for tensor in node.outputs})
+    for root, size in zip(costs.roots, costs.root_bytes, strict=True):
+        if size > LARGE * most and makers[root] > 1:
+            graph = _without(graph, root)
     return graph
 
 

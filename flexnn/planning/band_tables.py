@@ -88,6 +88,8 @@ class BandTables:
 
     def _hand_on(self, graph: Graph, node: Node) -> None:
         """Find the pitch of a root from those of the roots that its node also touches."""
+        if all(graph.root(tensor) in self._pitch for tensor in (*node.outputs[:1], *node.inputs)):
+            return
         axis = self._axis(graph, node)
         needs = self._needs(graph, node, axis)
         if needs is None:

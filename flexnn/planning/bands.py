@@ -10,7 +10,6 @@ budget is the same in processes that measure different rates.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -48,6 +47,8 @@ ENOUGH = 1.02
 """Memory as a multiple of the least that bands could need, within which the cheapest bands are chosen."""
 COSTS_MAX = 0.05, 0.4
 """Largest fractions of the graph's multiplications and reading that a walk may repeat; each is tried."""
+MEMO = 1 << 13
+"""Nodes and numbers of bands that searches of one graph remember; a power of two."""
 FORMS = 1.0, 1.2, 1.5
 """Memory as multiples of the least, within which each form of the graph is the cheapest: tight budgets take the first
 form, looser ones a form that repeats less.
@@ -63,26 +64,26 @@ class Form(NamedTuple):
     """Index of the graph that was searched."""
     regions: list[Region]
 
-    def written(self, graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Graph:
-        """Return the form of the graph, which has these costs."""
-        way = next(itertools.islice(_ways(graph, costs, costs_of), self.way, None))
+    def written(self, ways: Ways) -> Graph:
+        """Return the form of the graph."""
+        way = ways.at(self.way)
         form = way.graph
         for region in sorted(self.regions, reverse=True):  # from the last node, so that numbers of nodes hold
             form = split(form, way.costs, way.walks, rows_of(way.tables, region), region)
         return form
 
 
-def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> list[Form]:
-    """Return forms of the graph with nodes in bands, the tightest first: those that lower the memory of the neediest
-    node. ``costs_of`` computes costs.
+def banded(ways: Ways) -> list[Form]:
+    """Return forms of a graph with nodes in bands, the tightest first: those that lower the memory of the neediest
+    node.
     """
-    if len(graph.nodes) > SEARCHED_MAX:
+    if len(ways.graph.nodes) > SEARCHED_MAX:
         return []
     pool: list[tuple[Found, int]] = []
     whole = 0
-    for index, way in enumerate(_ways(graph, costs, costs_of)):
+    for index, way in enumerate(ways.all()):
         whole = whole or int(way.tables[0][:, 5].max(initial=0))
-        pool += [(found, index) for cost in COSTS_MAX for found in Search(way.tables, cost).all()]
+        pool += [(found, index) for found in found_in(way)]
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
         return []
@@ -118,6 +119,30 @@ def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Ite
         yield Way(parted, costs, *BandTables().of(parted, costs))
 
 
+class Ways:
+    """Graphs that are searched in place of one whose costs are known, kept until they are forgotten. ``costs_of``
+    computes costs.
+    """
+
+    def __init__(self, graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> None:
+        self.graph, self._costs, self._costs_of = graph, costs, costs_of
+        self._kept: list[Way] = []
+
+    def all(self) -> list[Way]:
+        """Return all of them."""
+        if not self._kept:
+            self._kept = list(_ways(self.graph, self._costs, self._costs_of))
+        return self._kept
+
+    def at(self, index: int) -> Way:
+        """Return the one with this number."""
+        return self.all()[index]
+
+    def forget(self) -> None:
+        """Free their memory until one is asked for."""
+        self._kept = []
+
+
 class Found(NamedTuple):
     """Walks that do not meet, and the memory that they need together."""
 
@@ -135,8 +160,10 @@ class Found(NamedTuple):
 class Search:
     """Search for the walks of a graph whose memory, with that of its nodes, is the least."""
 
-    def __init__(self, tables: tuple[I64, I64, I64], cost_max: float) -> None:
+    def __init__(self, tables: tuple[I64, I64, I64], cost_max: float, memo: I64 | None = None) -> None:
+        """``memo``: of another search of the same tables (``new_memo``), which makes this one faster."""
         nodes = tables[0]
+        self._memo = new_memo() if memo is None else memo
         self._tables, self._images, self._needs = tables, nodes[:, 3], nodes[:, 5]
         grows = np.diff(_bytes_between(tables))
         no_start, no_end = np.where(grows > 0, 0, _core.BANDS_NO_START), np.where(grows < 0, 0, _core.BANDS_NO_END)
@@ -175,7 +202,7 @@ class Search:
                 break
             reached = int(needs[barred > 0].max(initial=floor))
             limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, reached, int(is_wide and not regions)
-            found = _core.bands_find(self._tables, limits, ENOUGH, worst, np.bitwise_or(barred, ends))
+            found = _core.bands_find(self._tables, limits, ENOUGH, worst, np.bitwise_or(barred, ends), self._memo)
             if found is None or found[3] > WORTH_WALK * needs[worst]:
                 break
             region = Region(*found[:3])
@@ -187,6 +214,18 @@ class Search:
         worst = int(needs.argmax()) if len(needs) else 0
         most = int(needs.max(initial=0))
         return Found(most + added * NODE_BYTES, most, worst, work, regions)
+
+
+def new_memo() -> I64:
+    """Return what searches of the same tables may share: what they found out."""
+    return np.zeros((MEMO, 3), np.int64)
+
+
+def found_in(way: Way) -> Iterator[Found]:
+    """Yield good walks of a graph, of each cost."""
+    memo = new_memo()
+    for cost in COSTS_MAX:
+        yield from Search(way.tables, cost, memo).all()
 
 
 def _bytes_between(tables: tuple[I64, I64, I64]) -> I64:

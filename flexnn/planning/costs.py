@@ -52,9 +52,21 @@ _WINOGRAD = {"wino4": 4, "wino2": 2, "wino_line": 4}
 """Outputs along a side of a tile."""
 
 
-def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, in_file: bool = False) -> Costs:
+Known = dict[tuple[object, ...], tuple[NodeCosts, int]]
+"""Costs of nodes without their weights, and how many zeros they read, by all that these depend on."""
+
+
+def graph_costs(
+    graph: Graph,
+    setting: Setting,
+    *,
+    every_variant: bool = False,
+    in_file: bool = False,
+    seen: Known | None = None,
+) -> Costs:
     """Return sizes, lifetimes in nodes, and the variants of each node, the fastest first. ``every_variant``: also those
-    that are neither the fastest nor save workspace. ``in_file``: tables stay in the file where they can.
+    that are neither the fastest nor save workspace. ``in_file``: tables stay in the file where they can. ``seen``:
+    costs of nodes under the same setting, which get those of this graph.
     """
     tensors = graph.tensors
     roots = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(tensors)]
@@ -63,7 +75,7 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
     small: dict[int, None] = {}
     nodes: list[NodeCosts] = []
     spilled = {spill.root for spill in graph.spills}
-    seen: dict[tuple[object, ...], NodeCosts] = {}
+    seen = {} if seen is None else seen
     zeros = 0
     for node in graph.nodes:
         table = stored_table(graph, node) if in_file and node.op in GATHERS else None
@@ -77,18 +89,20 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
         shapes = *[kinds[t] for t in node.inputs], *[kinds[t] for t in node.outputs]
         stores = bool(spilled) and roots[node.outputs[0]] in spilled
         alike = node.op, params.tobytes(), shapes, stores or (table and (table.rows, table.chunk_bytes))
-        known = seen.get(alike)
-        if known is None:
+        found = seen.get(alike)
+        if found is None:
             try:
-                zeros = max(zeros, _core.op_zeros(node.op, params))
+                read = _core.op_zeros(node.op, params)
             except ValueError as error:  # of an open model's artifact, which was checked for less
                 raise GraphError(f"node {node.name!r}: {error}") from None
-            known = seen[alike] = _node_costs(graph, node, params, setting)
+            known = _node_costs(graph, node, params, setting)
             if table is not None or stores:
                 known.variants = [_moving_rows(table, tensors[node.outputs[0]].nbytes, setting)]
             else:
                 known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
                 known.variants = known.variants if every_variant else _useful(known.variants)
+            found = seen[alike] = known, read
+        known, zeros = found[0], max(zeros, found[1])
         own_table = table.weight if table is not None else -1
         own = NodeCosts(
             known.variants, known.params, known.panels, known.panel_bytes, node.weight, constants, own_table

@@ -51,6 +51,10 @@ NEAR, FAR = 1.005, 1.03
 """Times as multiples of the bound: below the first, the search of a rung ends; above the second, other placements of
 the activations are tried.
 """
+HOPELESS = 1.1
+"""Time as a multiple of the best known, from which a draft is not changed at random: few changes gain as much, and
+none of a rung whose drafts are so slow.
+"""
 TRIES, TRIES_LOWEST = 6_000, 1_500
 """Random changes of a rung whose next rung has twice the memory (in proportion for others), and of the lowest rung."""
 TRIES_PER_SECOND = 2_500_000
@@ -122,8 +126,13 @@ class Ladder:
             if above.seconds >= min(best.seconds, known):
                 break  # nor is any lower rung's draft better
             bound = self._bounding.at(self._arena_bytes(rung.bytes_max), rounds)
-            draft = self._fill(self._found(rung, bound, tight), bound, rung, end)
+            found = self._drafted(rung.bytes_max, bound, tight)
+            draft = self._fill(found, bound, rung, end)
             best = draft if draft.seconds < best.seconds else best
+            hopes = found.seconds > NEAR * bound.seconds and draft.seconds <= HOPELESS * min(best.seconds, known)
+            if self._least.is_small and hopes:
+                draft = self._fill(self._annealed(found, bound, rung), bound, rung, end)
+                best = draft if draft.seconds < best.seconds else best
             end, above = rung.bytes_max, bound
         return best
 
@@ -137,16 +146,13 @@ class Ladder:
             reached, spare = rungs[-1].next_bytes_max, spare * growth
         return rungs
 
-    def _found(self, rung: _Rung, bound: Bound, tight: Draft) -> Draft:
-        """Return the best draft of the rung that is found, the tightest one if nothing better."""
-        best = self._drafted(rung.bytes_max, bound, tight)
-        if not self._least.is_small or best.seconds <= bound.seconds * NEAR:
-            return best
-        drafting = next(d for d in self._draftings if d.placement is best.placement)
+    def _annealed(self, draft: Draft, bound: Bound, rung: _Rung) -> Draft:
+        """Return the rung's best draft after random changes, as many as the time beyond the bound is worth."""
+        drafting = next(d for d in self._draftings if d.placement is draft.placement)
         lowest = rung.bytes_max == self._least.nbytes
         tries = TRIES_LOWEST if lowest else TRIES * (rung.next_bytes_max - rung.bytes_max) // rung.bytes_max
-        worth = int((best.seconds - bound.seconds) * TRIES_PER_SECOND)
-        return drafting.anneal(best, rung.bytes_max, min(tries, worth))
+        worth = int((draft.seconds - bound.seconds) * TRIES_PER_SECOND)
+        return drafting.anneal(draft, rung.bytes_max, min(tries, worth))
 
     def _arena_bytes(self, bytes_max: int) -> int:
         """Return the largest arena of drafts of ``bytes_max`` bytes, without what is always pinned."""

@@ -11,7 +11,7 @@ from flexnn.graph.ir import Graph
 from flexnn.graph.tables import GATHERS
 from flexnn.units import Groups
 
-from .costs import graph_costs, stored_table
+from .costs import Known, graph_costs, stored_table
 from .errors import BudgetError
 from .garbage import Uncollected
 from .overhead import ADDED_BYTES, overhead_bytes, with_groups
@@ -21,7 +21,7 @@ from .types import Costs
 from .variant_planner import VariantPlanner
 
 if TYPE_CHECKING:
-    from .bands import Form
+    from .bands import Form, Ways
     from .grouping import Grouping
     from .spill_forms import SpillForm
 
@@ -63,9 +63,22 @@ class Planner:
             self._whole = VariantPlanner(graph, setting, in_file=has_tables)
         self._all_pinned = None if has_tables else self._whole
         self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
+        self._seen: Known = {}
 
     def _costs_of(self, variant: Graph) -> Costs:
-        return graph_costs(variant, self._setting, in_file=self._all_pinned is None)
+        return graph_costs(variant, self._setting, in_file=self._all_pinned is None, seen=self._seen)
+
+    @cached_property
+    def _ways(self) -> Ways:
+        from .bands import Ways  # plans without a limit do without
+
+        return Ways(self._graph, self._whole.costs, self._costs_of)
+
+    def _forget(self) -> None:
+        """Free what several forms are made from: sessions keep planners."""
+        if "_ways" in vars(self):
+            self._ways.forget()
+        self._seen.clear()
 
     @cached_property
     def _forms(self) -> list[Form]:
@@ -76,10 +89,10 @@ class Planner:
             return []
         from .bands import banded  # plans without a limit do without
 
-        return banded(self._graph, self._whole.costs, self._costs_of)
+        return banded(self._ways)
 
     def _in_bands(self, form: Form) -> VariantPlanner:
-        graph = form.written(self._graph, self._whole.costs, self._costs_of)
+        graph = form.written(self._ways)
         return VariantPlanner(graph, self._setting, costs=self._costs_of(graph))
 
     def _beyond(self, index: int) -> float:
@@ -167,6 +180,11 @@ class Planner:
     @property
     def tightest(self) -> VariantPlanner:
         """Planner of the variant that has the smallest budget."""
+        tightest = self._tightest()
+        self._forget()
+        return tightest
+
+    def _tightest(self) -> VariantPlanner:
         return self._spilling or self._tight or self._whole
 
     @property
@@ -214,7 +232,7 @@ class Planner:
         """Return the plan of the variant that is predicted to be the fastest of those that fit. None is slower with
         more memory, so neither is the fastest one.
         """
-        if memory is not None and memory < self._whole.minimum and memory < self.minimum:
+        if memory is not None and memory < self._whole.minimum and memory < self._tightest().minimum:
             raise self._refusal(memory)
         if memory is None or self._all_pinned is self._whole or memory > self._weight_bytes:
             # Not kept: rarely asked for, in the budget.
@@ -230,6 +248,7 @@ class Planner:
         variants = [self._tight, *self._milder(memory), self._whole] if self._tight else [self._whole]
         if self._spilling is not None:
             variants += [self._spilling, *self._spilling_less(memory)]
+        self._forget()
         bounds = [(variant.bound_ms(memory), variant) for variant in variants if variant.minimum <= memory]
         bounds.sort(key=lambda pair: pair[0])
         best = bounds[0][1].plan(memory)

@@ -15,7 +15,7 @@ from flexnn.graph.ir import Graph
 from .apart import apart
 from .band_tables import BYTE_WORK, BandTables
 from .banding import Region, rows_of, split
-from .bands import COSTS_MAX, SEARCHED_MAX, Found, Search, Way
+from .bands import COSTS_MAX, SEARCHED_MAX, Found, Search, Way, found_in
 from .spilling import lowered, spillable, waiting, with_spills
 from .types import Costs
 
@@ -125,8 +125,7 @@ def _forms(way: Way, waits: list[int], cuts: list[int], *, in_bands: bool) -> It
     if not way.graph.spills:
         return
     moved = 2 * BYTE_WORK * sum(spill.nbytes for spill in way.graph.spills)
-    for cost in COSTS_MAX if in_bands else ():
-        for found in Search(way.tables, cost).all():
-            yield SpillForm(found.nbytes, found.work + moved, tuple(waits), tuple(cuts), tuple(found.regions))
+    for found in found_in(way) if in_bands else ():
+        yield SpillForm(found.nbytes, found.work + moved, tuple(waits), tuple(cuts), tuple(found.regions))
     whole = Search(way.tables, COSTS_MAX[0]).whole()
     yield SpillForm(whole.nbytes, moved, tuple(waits), tuple(cuts), ())

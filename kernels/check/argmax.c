@@ -9,7 +9,7 @@ static void draw(check_case *c) {
     do
         p->dtype = check_int(c, 0, FX_DTYPE_COUNT - 1);
     while (p->dtype == FX_DTYPE_F16);
-    p->outer = check_int(c, 1, 9);
+    p->outer = check_one_in(c, 4) ? check_int(c, 10, 100) : check_int(c, 1, 9);
     p->n = check_one_in(c, 3) ? check_int(c, 1, 700) : check_int(c, 1, 40);
     p->inner = check_one_in(c, 2) ? 1 : check_int(c, 2, 150);
     p->is_min = check_int(c, 0, 1), p->is_last = check_int(c, 0, 1);
@@ -50,7 +50,8 @@ static void expect(const check_case *c, check_expected *e) {
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
-    static const fx_argmax_params shapes[] = {{FX_DTYPE_F32, 1, 50257, 1, 0, 0}, {FX_DTYPE_F32, 1, 21, 16384, 0, 0}};
+    static const fx_argmax_params shapes[] = {
+        {FX_DTYPE_F32, 1, 50257, 1, 0, 0}, {FX_DTYPE_F32, 1, 21, 16384, 0, 0}, {FX_DTYPE_F32, 16384, 21, 1, 0, 0}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     const fx_argmax_params *p = &shapes[i];

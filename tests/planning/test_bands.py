@@ -15,7 +15,7 @@ from flexnn.graph.ir import Graph
 from flexnn.planning import Planner, Setting
 from flexnn.planning.band_tables import BandTables
 from flexnn.planning.banding import Region, rows_of
-from flexnn.planning.bands import banded
+from flexnn.planning.bands import Ways, banded
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.types import Costs
 from flexnn.planning.variant_planner import VariantPlanner
@@ -74,10 +74,11 @@ def test_random_graphs(seed: int) -> None:
     """Rows of each band meet, and every plan of them is legal."""
     graph = random_graph(seed)
     costs = _costs_of(graph)
-    forms = banded(graph, costs, _costs_of)
+    ways = Ways(graph, costs, _costs_of)
+    forms = banded(ways)
     if not forms:
         return
-    tiled = forms[0].written(graph, costs, _costs_of)
+    tiled = forms[0].written(ways)
     assert minimum_of(graph) <= _whole(graph).minimum
     for extra in (0, 10_000, 1_000_000):
         checked(graph, minimum_of(graph) + extra)

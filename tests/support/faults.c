@@ -16,12 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { READ, WRITE, OPEN, RENAME, LINK, SYNC, ALLOCATE, MAP, THREAD, KINDS };
+enum { READ, WRITE, OPEN, RENAME, LINK, SYNC, ALLOCATE, MAP, THREAD, STORE, TEAR, FLIP, KINDS };
 
 static atomic_int armed = -1, sticky, failure, delay_ms;
 static atomic_long nth, counts[KINDS];
@@ -106,11 +107,17 @@ static int fails_core(int kind, const void *caller) {
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define CALLER __builtin_return_address(0)
 
+/* A device that has lost a bit: what it says it read is not what was written. */
+static ssize_t flipped(int fd, void *to, ssize_t bytes) {
+    if (bytes > 0 && fails_file(FLIP, fd, NULL))
+        ((char *)to)[bytes / 2] ^= 4;
+    return bytes;
+}
 ssize_t pread(int fd, void *to, size_t bytes, off_t at) {
-    return fails_file(READ, fd, NULL) ? -1 : NEXT(pread)(fd, to, bytes, at);
+    return fails_file(READ, fd, NULL) ? -1 : flipped(fd, to, NEXT(pread)(fd, to, bytes, at));
 }
 ssize_t pread64(int fd, void *to, size_t bytes, off64_t at) {
-    return fails_file(READ, fd, NULL) ? -1 : NEXT(pread64)(fd, to, bytes, at);
+    return fails_file(READ, fd, NULL) ? -1 : flipped(fd, to, NEXT(pread64)(fd, to, bytes, at));
 }
 ssize_t preadv(int fd, const struct iovec *to, int count, off_t at) {
     return fails_file(READ, fd, NULL) ? -1 : NEXT(preadv)(fd, to, count, at);
@@ -128,6 +135,19 @@ static int lacks(int fd, int flags) {
 ssize_t preadv2(int fd, const struct iovec *to, int count, off_t at, int flags) {
     return lacks(fd, flags) || fails_file(READ, fd, NULL) ? -1 : NEXT(preadv2)(fd, to, count, at, flags);
 }
+/* The engine calls the system itself. */
+long syscall(long number, ...) {
+    va_list rest;
+    long a[6];
+    va_start(rest, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(rest, long);
+    va_end(rest);
+    const int is_read = number == SYS_preadv2 && (atomic_load(&armed) == READ || atomic_load(&armed) == FLIP);
+    if (is_read && is_ours((int)a[0], NULL))
+        return errno = EAGAIN, -1;
+    return NEXT(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
 ssize_t preadv64v2(int fd, const struct iovec *to, int count, off64_t at, int flags) {
     return lacks(fd, flags) || fails_file(READ, fd, NULL) ? -1 : NEXT(preadv64v2)(fd, to, count, at, flags);
 }
@@ -138,6 +158,18 @@ ssize_t write(int fd, const void *from, size_t bytes) {
     const int is_first = atomic_load(&counts[WRITE]) == atomic_load(&nth);
     return is_first && bytes > 1 ? NEXT(write)(fd, from, bytes / 2) : -1;
 }
+/* Writes at an offset: as above where those after it fail, too; and a device that loses power takes half of what it says that it took. */
+#define WRITES_AT(name, offset)                                                                                        \
+    ssize_t name(int fd, const void *from, size_t bytes, offset at) {                                                  \
+        if (bytes > 1 && fails_file(TEAR, fd, NULL))                                                                   \
+            return NEXT(name)(fd, from, bytes / 2, at) < 0 ? -1 : (ssize_t)bytes;                                      \
+        if (!fails_file(STORE, fd, NULL))                                                                              \
+            return NEXT(name)(fd, from, bytes, at);                                                                    \
+        const int is_first = atomic_load(&counts[STORE]) == atomic_load(&nth) && atomic_load(&sticky);                 \
+        return is_first && bytes > 1 ? NEXT(name)(fd, from, bytes / 2, at) : -1;                                       \
+    }
+WRITES_AT(pwrite, off_t)
+WRITES_AT(pwrite64, off64_t)
 int fsync(int fd) {
     return fails_file(SYNC, fd, NULL) ? -1 : NEXT(fsync)(fd);
 }

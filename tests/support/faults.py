@@ -15,6 +15,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("read", "write", "open", "rename", "link", "sync", "allocate", "map", "thread")
 """Calls that can fail, in the order of the library."""
+SPILLING = ("store", "tear", "flip")
+"""Those of spill files, which follow in the library: writes at an offset that fail, or that take half of what they say
+they took, and reads that bring other bytes.
+"""
 
 
 def build(folder: Path) -> Path:
@@ -74,7 +78,7 @@ class Faults:
 
     def arm(self, kind: str, number: int, *, always: bool = False, error: int = 0, wait_ms: int = 0) -> None:
         """Let the call with a number, from 1, and with ``always`` those after it, fail with an errno or wait."""
-        self._library.faults_arm(KINDS.index(kind), ctypes.c_long(number), int(always), error, wait_ms)
+        self._library.faults_arm((*KINDS, *SPILLING).index(kind), ctypes.c_long(number), int(always), error, wait_ms)
 
     def disarm(self) -> int:
         """End that; return how many calls of the kind there were."""

@@ -14,6 +14,8 @@ from .elementwise import emit_binary, emit_cast, emit_choice, emit_unary, number
 from .shape import expanded
 from .spatial import from_image, to_image
 
+POSITIONS_MAX = 256
+"""Positions on an axis that 8 bits number."""
 _KINDS = {
     "ReduceSum": "sum",
     "ReduceMean": "mean",
@@ -65,6 +67,16 @@ def argmax(ctx: Context) -> list[Value]:
     axis = ctx.axis(ctx.integer("axis", 0), len(ctx.shape(x)))
     y = _argmax(ctx, x, axis, int(ctx.node.op_type == "ArgMin"), int(bool(ctx.integer("select_last_index", 0))))
     return [y if ctx.integer("keepdims", 1) else _without(ctx, y, axis)]
+
+
+@lowers("ArgMax.u8")
+def few_positions(ctx: Context) -> list[Value]:
+    """Position of the largest element of an axis, without that axis, in 8 bits (graph/reductions.py)."""
+    x = ctx.input(0)
+    axis = ctx.axis(ctx.integer("axis", 0), len(ctx.shape(x)))
+    if ctx.shape(x)[axis] > POSITIONS_MAX:
+        raise ctx.error(f"{ctx.shape(x)[axis]} positions on axis {axis}: the model declares at most {POSITIONS_MAX}")
+    return [emit_cast(ctx, _without(ctx, _argmax(ctx, x, axis), axis), "u8")]
 
 
 def _argmax(ctx: Context, x: Value, axis: int, is_min: int = 0, is_last: int = 0) -> Value:

@@ -55,6 +55,12 @@ typedef struct fx_band_choice {
     int64_t added_work;
 } fx_band_choice;
 
+/* What earlier searches of the same graph found out; zeros at first. */
+typedef struct fx_band_memo {
+    int64_t key; /* 0: nothing */
+    int64_t need_bytes, added_work;
+} fx_band_memo;
+
 enum {
     FX_BANDS_BARRED = 1,   /* in bands */
     FX_BANDS_NO_START = 2, /* the first */
@@ -62,9 +68,10 @@ enum {
 };
 
 /* Finds the nodes around `worst` whose bands need the least memory, or nearly so at a lower cost; bands is 0 where
- * there are none. `barred`: what each node may not be (FX_BANDS_BARRED …). */
+ * there are none. `barred`: what each node may not be (FX_BANDS_BARRED …). `memo`: memo_count records, a power of two,
+ * or none. */
 fx_status fx_bands_find(const fx_band_graph *graph, const fx_band_limits *limits, int64_t worst, const uint8_t *barred,
-                        fx_band_choice *choice);
+                        fx_band_memo *memo, int64_t memo_count, fx_band_choice *choice);
 
 /* Fills rows [bands][last - first + 1][2] with the rows of each node's output, first and behind the last, and finds
  * what the choice needs. FX_ERR_PARAMS: these nodes have no bands. */
