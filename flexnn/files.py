@@ -198,6 +198,31 @@ def read_own(folder: int, name: str, most_bytes: int) -> bytes:
     return os.pread(file.fd, most_bytes, 0)
 
 
+def held(folder: int, name: str) -> OpenFile | None:
+    """Return a file of an open folder, which ``remove`` leaves there for as long as it is open. None: it is not there,
+    cannot be opened, or is being removed.
+    """
+    with contextlib.suppress(OSError):
+        file = OpenFile(name, os.O_RDONLY | _ITSELF, dir_fd=folder)
+        if _is_locked(file, shared=True) is not False and _is_at(folder, name, file):
+            return file
+    return None
+
+
+def remove(folder: int, name: str) -> bool:
+    """Remove a file from an open folder, unless somebody holds it; return whether it is gone."""
+    try:
+        file = OpenFile(name, os.O_RDONLY | _ITSELF, dir_fd=folder)
+        if _is_locked(file) is False:
+            return False
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def scratch(folder: int, prefix: str, files: tuple[str, ...]) -> Iterator[str]:
     """Make a new folder for ``files`` in an open folder, and remove it and them at the end; yield its name. Remove
@@ -280,12 +305,12 @@ def _parent(path: str) -> OpenFile:
         return OpenFile(path, _FOLDER | os.O_PATH)
 
 
-def _is_locked(file: OpenFile) -> bool | None:
+def _is_locked(file: OpenFile, *, shared: bool = False) -> bool | None:
     """Lock an open file; return whether it is locked now: None where the system has no locks."""
     import fcntl
 
     try:
-        fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file.fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 from flexnn._core import OpenFile
 from flexnn.compiler import Progress, compile_first, compile_to, sha256
 from flexnn.errors import CompileError
-from flexnn.files import cache_folder, is_own, own_folder, replacing_in, scratch
+from flexnn.files import cache_folder, held, is_own, own_folder, remove, replacing_in, scratch
 from flexnn.kept_artifacts import (
     ARTIFACT,
     ENTRY,
     LEFT,
     STATUS,
+    TRIES,
     Shapes,
     Status,
     entry_status,
@@ -46,7 +47,6 @@ number. The artifact that was made last stays in any case.
 STATUSES_MAX = 1024
 SETTLED_NS = 20_000_000
 """Age of a change at which times of files tell it from the next one."""
-_TRIES = 3
 
 
 class Kept(NamedTuple):
@@ -79,7 +79,7 @@ def keep(
     Raises CompileError, GraphError, OSError.
     """
     with contextlib.closing(open_folder()) as opened:
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             before = _settled(model)
             with _locked(opened, key_of(before, shapes)):
                 making = _Making(model, shapes, opened, progress, waited)
@@ -116,15 +116,18 @@ def _keep_contents(making: _Making, before: Status) -> str | None:
     model, shapes, opened, progress, _ = making
     digest = sha256(model, progress)
     key = key_of(digest.hex(), shapes)
-    externals = _known(model, key, opened)
+    file = held(opened.fd, key + ARTIFACT)  # while it is open, nobody else removes it
+    externals = _known(model, key, opened) if file is not None else None
     if externals is None:
-        externals = _compile(making, digest, key)
+        externals, file = _compile(making, digest, key)
     if externals is None or status_of(model) != before:
         return None
     beside = os.path.dirname(model)
     statuses = {name: _settled(os.path.join(beside, name)) for name in externals}
     _note(opened, key_of(before, shapes), key + ARTIFACT, statuses)
     _drop_old(opened, key + ARTIFACT)
+    if file is not None:
+        file.close()
     return key + ARTIFACT
 
 
@@ -152,8 +155,10 @@ def _scratch() -> Iterator[str]:
         yield os.path.join(cache_folder(), name, "model.flexnn")
 
 
-def _compile(making: _Making, digest: bytes, key: str) -> list[str] | None:
-    """Make the artifact under ``key``; return the names of the files beside the model, None: one of them changed."""
+def _compile(making: _Making, digest: bytes, key: str) -> tuple[list[str] | None, OpenFile | None]:
+    """Make the artifact under ``key``, and hold it; return the names of the files beside the model, None: one of them
+    changed.
+    """
     model, shapes, opened, progress, waited = making
     beside, started_ns = os.path.dirname(model), time.time_ns()
     rest = None
@@ -165,8 +170,10 @@ def _compile(making: _Making, digest: bytes, key: str) -> list[str] | None:
         paths = [os.path.join(beside, external) for external in externals]
         digests = dict(zip(externals, (sha256(path).hex() for path in paths), strict=True))
         if any(status_of(path)[-1] >= started_ns - SETTLED_NS for path in paths):
-            return None
+            return None, None
         os.chmod(made, 0o600)
+        with contextlib.closing(own_folder(os.path.dirname(made))) as own:
+            file = held(own.fd, os.path.basename(made))
         os.rename(made, key + ARTIFACT, dst_dir_fd=opened.fd)
     entry: dict[str, Any] = {
         "model": os.path.abspath(model),
@@ -177,7 +184,7 @@ def _compile(making: _Making, digest: bytes, key: str) -> list[str] | None:
         entry[LEFT] = time.time()
         waited.rest = partial(_complete, key, rest)
     _write(opened, key + ENTRY, entry)
-    return externals
+    return externals, file
 
 
 def _was_left(opened: OpenFile, key: str) -> bool:
@@ -259,8 +266,14 @@ def kept(opened: OpenFile) -> list[Kept]:
 
 
 def _own_files(opened: OpenFile, end: str) -> list[os.DirEntry[str]]:
+    """Return this user's files in the open folder whose names end so; each remembers its status."""
+    found = []
     with os.scandir(opened.fd) as entries:
-        return [e for e in entries if e.name.endswith(end) and is_own(e.stat(follow_symlinks=False))]
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # another process has just removed it
+                if entry.name.endswith(end) and is_own(entry.stat(follow_symlinks=False)):
+                    found.append(entry)
+    return found
 
 
 def most_bytes(opened: OpenFile) -> int:
@@ -277,8 +290,7 @@ def _drop_old(opened: OpenFile, newest: str) -> None:
     artifacts = kept(opened)
     total, most = sum(one.nbytes for one in artifacts), most_bytes(opened)
     for one in artifacts:
-        if total > most and one.name != newest:
-            _remove(opened, one)
+        if total > most and one.name != newest and _remove(opened, one):
             total -= one.nbytes
     statuses = _own_files(opened, STATUS)
     for entry in sorted(statuses, key=lambda e: e.stat(follow_symlinks=False).st_mtime)[:-STATUSES_MAX]:
@@ -286,18 +298,19 @@ def _drop_old(opened: OpenFile, newest: str) -> None:
 
 
 def clear(opened: OpenFile) -> list[Kept]:
-    """Remove all artifacts; return them."""
-    removed = kept(opened)
-    for one in removed:
-        _remove(opened, one)
+    """Remove all artifacts but those that sessions are just about to open; return them."""
+    removed = [one for one in kept(opened) if _remove(opened, one)]
     for entry in (*_own_files(opened, STATUS), *_own_files(opened, ENTRY)):
         _unlink(opened, entry.name)
     return removed
 
 
-def _remove(opened: OpenFile, one: Kept) -> None:
-    _unlink(opened, one.name)
-    _unlink(opened, one.name.removesuffix(ARTIFACT) + ENTRY)
+def _remove(opened: OpenFile, one: Kept) -> bool:
+    """Remove an artifact, unless a session is just about to open it; return whether it is gone."""
+    is_gone = remove(opened.fd, one.name)
+    if is_gone:
+        _unlink(opened, one.name.removesuffix(ARTIFACT) + ENTRY)
+    return is_gone
 
 
 def _unlink(opened: OpenFile, name: str) -> None:

@@ -15,13 +15,14 @@ import sys
 import time
 from _blake2 import blake2b
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from flexnn._core import OpenFile
 from flexnn._core import _core as extension
 from flexnn.artifact.format import VERSION, ArtifactError, is_onnx
 from flexnn.errors import CompileError, FlexNNError
-from flexnn.files import cache_folder, own_folder, read_own
+from flexnn.files import cache_folder, held, own_folder, read_own
 
 ENTRY_BYTES_MAX = 1 << 20
 ARTIFACT, ENTRY, STATUS = ".flexnn", ".json", ".status"
@@ -32,6 +33,8 @@ LEFT, LEFT_SECONDS = "left", 300
 how long that may take: after that, the process is taken for dead and the artifact is made anew.
 """
 
+TRIES = 3
+"""Most times that an artifact is made because it changed, or was removed, before it could be opened."""
 TERMINAL = 9
 """Descriptor on which the process that compiles shows its progress."""
 ALONE = {"OPENBLAS_NUM_THREADS": "1"}
@@ -143,20 +146,32 @@ def compiled(
         yield model
         return
     with contextlib.closing(open_folder()) as opened:
-        name = find(model, shapes, opened) or _made(model, shapes, shown=shown, heard=heard)
-        with _watched(os.path.join(folder(), name), damage) as path:
+        made = partial(_made, model, shapes, shown=shown, heard=heard)
+        with _watched(opened, lambda: find(model, shapes, opened) or made(), damage) as path:
             yield path
 
 
 @contextlib.contextmanager
-def _watched(path: str, damage: tuple[type[FlexNNError], ...]) -> Iterator[str]:
-    """Remove a kept artifact that turns out to be damaged."""
+def _watched(opened: OpenFile, named: Callable[[], str], damage: tuple[type[FlexNNError], ...]) -> Iterator[str]:
+    """Give the path of a kept artifact, by the name that ``named`` finds. It stays for as long as the context lasts,
+    whatever other processes make, unless it turns out to be damaged: then it is removed.
+    """
+    for _ in range(TRIES):
+        name = named()
+        file = held(opened.fd, name)
+        if file is not None:
+            break
+    else:
+        raise CompileError(f"{folder()}: others remove artifacts before they are opened; is FLEXNN_CACHE small?")
+    path = os.path.join(folder(), name)
     try:
         yield path
     except FlexNNError as error:
         if isinstance(error, (ArtifactError, *damage)):
             discard(path)
         raise
+    finally:
+        file.close()
 
 
 def discard(path: str, inode: int | None = None) -> None:
@@ -179,17 +194,18 @@ def compiled_bytes(
 
     with contextlib.closing(open_folder()) as opened:
         key = key_of(blake2b(model).hexdigest(), {})
-        name = _noted(key, "", opened)
-        if name is None:
+
+        def made() -> str:
             with (
                 contextlib.closing(own_folder(cache_folder())) as base,
-                scratch(base.fd, "bytes-", ("model.onnx",)) as made,
+                scratch(base.fd, "bytes-", ("model.onnx",)) as name,
             ):
-                path = os.path.join(cache_folder(), made, "model.onnx")
+                path = os.path.join(cache_folder(), name, "model.onnx")
                 with open(path, "xb") as file:
                     file.write(model)
-                name = _made(path, {}, key, heard=heard)
-        with _watched(os.path.join(folder(), name), damage) as path:
+                return _made(path, {}, key, heard=heard)
+
+        with _watched(opened, lambda: _noted(key, "", opened) or made(), damage) as path:
             yield path
 
 

@@ -196,6 +196,69 @@ def test_two_at_once_compile_once(folder: Path, model: Path) -> None:
     assert json.loads(entry.read_text())["model"] == str(model)
 
 
+def test_what_another_process_removes_meanwhile_is_no_error(
+    folder: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many processes with more files than notes are kept of: each drops the oldest notes, at the same time."""
+    outputs(model)
+    notes = [folder / f"{number:032x}.status" for number in range(3)]
+    scandir = os.scandir
+
+    class Disturbed:
+        def __init__(self, path: int) -> None:
+            for note in notes:
+                note.touch(0o600)
+            self.entries = list(scandir(path))
+            for note in notes:
+                note.unlink()
+
+        def __enter__(self) -> list[os.DirEntry[str]]:
+            return self.entries
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(keeping.os, "scandir", Disturbed)
+    os.utime(shutil.copy(model, tmp_path / "other.onnx"))
+    assert keeping.keep(str(tmp_path / "other.onnx"), {})
+
+
+def test_an_artifact_that_is_about_to_be_opened_stays(
+    folder: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may make artifacts at any time, and then there are too many."""
+    monkeypatch.setenv("FLEXNN_CACHE", "1")
+    others = [str(write_branched_model(tmp_path / f"{count}.onnx", count)) for count in (1, 2)]
+    with kept_artifacts.compiled(str(model), {}) as path:
+        keeping.keep(others[0], {})
+        assert os.path.exists(path)
+    keeping.keep(others[1], {})
+    assert not os.path.exists(path)
+
+
+def test_an_artifact_that_goes_before_it_is_opened_is_made_again(
+    folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, count = kept_artifacts._made, 0
+
+    def removed(*given: object, **options: object) -> str:
+        nonlocal count
+        count += 1
+        name = made(*given, **options)  # type: ignore[arg-type]
+        if count < kept_artifacts.TRIES or goes_on:
+            (folder / name).unlink()
+        return name
+
+    goes_on = False
+    monkeypatch.setattr(kept_artifacts, "_made", removed)
+    assert outputs(model)
+    for name in os.listdir(folder):
+        (folder / name).unlink()
+    goes_on = True
+    with pytest.raises(CompileError, match="FLEXNN_CACHE"):
+        outputs(model)
+
+
 def test_a_file_that_never_rests_is_an_error(folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sha256 = keeping.sha256
 
