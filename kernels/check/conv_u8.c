@@ -136,8 +136,8 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     p->oh = (p->h + 2 * pad - p->kh) / p->sh + 1, p->ow = (p->w + 2 * pad - p->kw) / p->sw + 1, p->nr = FX_NR;
     p->x_sw = p->cin, p->x_sh = p->w * p->cin, p->x_sn = p->h * p->x_sh;
     p->y_sw = p->cout, p->y_sh = p->ow * p->cout, p->y_sn = p->oh * p->y_sh;
-    p->is_by_rows = p->cin < 4, p->x_zero = 128, p->to = FX_DTYPE_U8, p->zero = 100;
-    p->lo = 0, p->hi = 155;
+    p->is_by_rows = p->cin < 4, p->x_zero = 128, p->to = FX_DTYPE_U8;
+    p->lo = 0, p->hi = 255;
     if ((p->has_residual = shapes[i].has_residual)) {
         p->r_sw = p->y_sw, p->r_sh = p->y_sh, p->r_sn = p->y_sn;
         p->v_scale = p->r_scale = 0.5f, p->sum_hi = 255;

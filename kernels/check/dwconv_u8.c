@@ -81,7 +81,7 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     p->oh = p->ow = (p->h - 1) / p->sh + 1;
     p->x_sw = p->y_sw = p->c, p->x_sh = p->w * p->c, p->x_sn = p->h * p->x_sh;
     p->y_sh = p->ow * p->c, p->y_sn = p->oh * p->y_sh;
-    p->x_zero = 128, p->to = FX_DTYPE_U8, p->zero = 100, p->lo = 0, p->hi = 155;
+    p->x_zero = 128, p->to = FX_DTYPE_U8, p->lo = 0, p->hi = 255;
     *flops = 2.0 * p->oh * p->ow * p->c * p->kh * p->kw;
     *bytes = (double)p->h * p->w * p->c + (double)p->oh * p->ow * p->c;
     snprintf(name, 64, "%dx%d %d@%dx%d/%d", p->kh, p->kw, p->c, p->h, p->w, p->sh);

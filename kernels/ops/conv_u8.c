@@ -187,12 +187,18 @@ static span inside(const fx_conv_u8_params *p, int64_t ix, int64_t count) {
     return s.lo < s.hi ? s : (span){count, count};
 }
 
-/* Pointers to `count` runs from `from` on, `step` bytes apart. They may be outside the map here, so they are numbers.
- */
+/* Writes `count` addresses from `from` on, `step` bytes apart, to the pointers at `to`. They may be outside the map, so
+ * they are numbers. */
+static void point_steps(uintptr_t from, int64_t step, void *to, int64_t count) {
+    uintptr_t *at = to;
+    for (int64_t j = 0; j < count; j++, from += (uintptr_t)step)
+        at[j] = from;
+}
+
+/* Pointers to `count` runs from `from` on. */
 static void point_runs(const walk *w, const uint8_t **a, uintptr_t from, int64_t step, int64_t count) {
     uintptr_t *to = (uintptr_t *)(void *)a;
-    for (int64_t j = 0; j < count; j++)
-        to[j] = from + (uintptr_t)j * (uintptr_t)step;
+    point_steps(from, step, to, count);
     if (w->run > run_channels(w->p) && to[count - 1] > (uintptr_t)w->last)
         for (int64_t j = 0; j < count; j++)
             to[j] = (uintptr_t)whole_fours(w, a[j], run_channels(w->p));
@@ -288,17 +294,16 @@ static void point_tile(walk *w, int rows) {
         const int64_t iy = w->oy * p->sh - p->pt;
         const int64_t ix = w->ox * p->sw - p->pl;
         const int first = i, last = (int)fx_min64(rows, i + p->ow - w->ox);
-        for (int j = first; j < last && w->is_single; j++)
-            w->s.a[j] = x + iy * p->x_sh + (ix + (int64_t)(j - first) * p->sw) * p->x_sw;
-        if (!w->is_single)
+        if (w->is_single)
+            point_steps((uintptr_t)(x + iy * p->x_sh + ix * p->x_sw), (int64_t)p->sw * p->x_sw, w->s.a + first,
+                        last - first);
+        else
             p->is_by_rows ? point_rows(w, x, iy, ix, first, last - first, rows)
                           : point_taps(w, x, iy, ix, first, last - first, rows);
-        for (int j = first; j < last; j++, y += p->y_sw * y_bytes)
-            w->s.c[j] = y;
+        point_steps((uintptr_t)y, p->y_sw * y_bytes, w->s.c + first, last - first);
         if (p->has_residual) {
             r += w->batch * p->r_sn + w->oy * p->r_sh + w->ox * p->r_sw;
-            for (int j = first; j < last; j++, r += p->r_sw)
-                w->s.r[j] = r;
+            point_steps((uintptr_t)r, p->r_sw, w->s.r + first, last - first);
         }
         i = last;
         w->ox += last - first;

@@ -8,6 +8,20 @@ typedef int32_t four_in_memory __attribute__((aligned(1), may_alias));
 /* As assembly, because gcc 12 spills the sums of a tile that intrinsics make. */
 #define DOT(sum, a, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(w))
 
+/* Finishes and stores the sums of a tile as bytes. */
+FX_INLINE void pack(const fx_pack512 *f, const fx_dot_u8 *d, __m512i sum[14][2], const int R, const int P,
+                    const int is_plain) {
+    FX_UNROLL for (int i = 0; i < R; i += 4 / P) {
+        if (P == 2) {
+            fx_pack_two(f, d, i, sum[i], sum[i + (i + 1 < R)], is_plain);
+        } else {
+            const __m512i four[4] = {sum[i][0], sum[i + (i + 1 < R ? 1 : 0)][0], sum[i + (i + 2 < R ? 2 : 0)][0],
+                                     sum[i + (i + 3 < R ? 3 : 0)][0]};
+            fx_pack_four(f, d, i, four, is_plain);
+        }
+    }
+}
+
 /* A tile of R rows and P panels. Bytes without residual are finished in registers; else the sums are stored, and the
  * result is 0. */
 FX_INLINE int multiply(const fx_dot_u8 *d, __m512i *sums, const int R, const int P) {
@@ -40,14 +54,9 @@ FX_INLINE int multiply(const fx_dot_u8 *d, __m512i *sums, const int R, const int
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < P; j++) sum[i][j] =
             _mm512_add_epi32(sum[i][j], _mm512_set1_epi32(d->more[i]));
     if (d->finish.to == FX_DTYPE_U8 && !d->r) {
-        const fx_pack512 f = fx_pack512_of(d, &d->finish);
-        if (P == 2) {
-            FX_UNROLL for (int i = 0; i < R; i += 2) fx_pack_two(&f, d, i, sum[i], sum[i + (i + 1 < R)]);
-        } else {
-            FX_UNROLL for (int i = 0; i < R; i += 4)
-                fx_pack_four(&f, d, i, sum[i][0], sum[i + (i + 1 < R ? 1 : 0)][0], sum[i + (i + 2 < R ? 2 : 0)][0],
-                             sum[i + (i + 3 < R ? 3 : 0)][0]);
-        }
+        fx_pack512 f;
+        fx_pack512_of(&f, d, &d->finish);
+        f.is_plain ? pack(&f, d, sum, R, P, 1) : pack(&f, d, sum, R, P, 0);
         return 1;
     }
     FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < P; j++) sums[i * P + j] = sum[i][j];

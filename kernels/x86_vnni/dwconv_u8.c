@@ -9,6 +9,7 @@
 #define COLUMNS 40 /* most columns of taps that are interleaved at once */
 #define WEIGHTS 48 /* most vectors of weights: 5 x 5 taps have 40 */
 #define FOURS_MAX 2
+#define LEAST 4 /* pixels of a strip whose parts a vector holds */
 
 typedef struct strip {
     const fx_dw_u8 *d;
@@ -18,6 +19,7 @@ typedef struct strip {
     __m512i columns[COLUMNS * FOURS_MAX * 4];
     __mmask64 mask;
     int32_t at, fours, blocks; /* first channel of the block, of the strip; panels that it has */
+    int32_t parts; /* of the strip, whose pixels a vector holds; each has `blocks` lanes where there are many */
 } strip;
 
 /* Lane i of vector j becomes lane j of vector i; lanes have 128 bits. */
@@ -28,20 +30,22 @@ FX_INLINE void turn_lanes(__m512i v[4]) {
     v[1] = _mm512_shuffle_i32x4(b, d, 0x88), v[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
 }
 
-/* 64 bytes at `offset` of each of the block's panels, the last one for those that it lacks. */
+/* 64 bytes at `offset` of each of the block's panels, in turn where a vector holds several parts, else the last one for
+ * those that it lacks. */
 static void load_turned(const strip *s, int64_t offset, __m512i v[4]) {
     for (int l = 0; l < 4; l++) {
-        const int panel = s->at / FX_NR + (l < s->blocks ? l : s->blocks - 1);
+        const int panel = s->at / FX_NR + (s->parts > 1 ? l % s->blocks : l < s->blocks ? l : s->blocks - 1);
         v[l] = _mm512_loadu_si512(s->d->w + panel * s->d->w_panel + offset);
     }
     turn_lanes(v);
 }
 
-static void start_block(strip *s) {
+static void start_block(strip *s, int is_rolling) {
     const fx_dw_u8 *d = s->d;
     const int32_t left = d->channels - s->at;
     s->mask = left >= BLOCK ? ~(__mmask64)0 : ((__mmask64)1 << left) - 1;
     s->blocks = left >= BLOCK ? 4 : (left + FX_NR - 1) / FX_NR;
+    s->parts = is_rolling && s->blocks < 3 ? 4 / s->blocks : 1;
     load_turned(s, 0, s->bias);
     __m512i scale[4];
     load_turned(s, 2 * FX_NR * (int64_t)sizeof(float), scale);
@@ -135,8 +139,8 @@ FX_INLINE void run_pixels(strip *s, int32_t first, int32_t last, const int KH, c
             finish_apart(s, i, copy);
             continue;
         }
-        FX_UNROLL for (int k = 0; k < 4; k++) sum[k] = fx_whole512(&pack, sum[k], scale[k]);
-        _mm512_mask_storeu_epi8(y, s->mask, fx_pack512_clamped(&pack, sum[0], sum[1], sum[2], sum[3]));
+        FX_UNROLL for (int k = 0; k < 4; k++) sum[k] = fx_whole512(&pack, sum[k], scale[k], 0);
+        _mm512_mask_storeu_epi8(y, s->mask, fx_pack512_clamped(&pack, sum[0], sum[1], sum[2], sum[3], 0));
     }
 }
 
@@ -150,6 +154,123 @@ static void run_any(strip *s, int32_t first, int32_t last) {
     run_pixels(s, first, last, 0, 0);
 }
 
+/* ---- 3 x 3 taps ---- */
+
+/* Channels from `at` on of a pixel of each part, whose pointers are `shift` apart. */
+FX_INLINE __m512i load_parts(const strip *s, const uint8_t *const *x, int64_t shift, int64_t at, const int PARTS) {
+    if (PARTS == 1)
+        return _mm512_maskz_loadu_epi8(s->mask, x[0] + at);
+    if (PARTS == 2)
+        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi8((__mmask32)s->mask, x[0] + at)),
+                                  _mm256_maskz_loadu_epi8((__mmask32)s->mask, x[shift] + at), 1);
+    __m512i v = _mm512_castsi128_si512(_mm_maskz_loadu_epi8((__mmask16)s->mask, x[0] + at));
+    v = _mm512_inserti32x4(v, _mm_maskz_loadu_epi8((__mmask16)s->mask, x[shift] + at), 1);
+    v = _mm512_inserti32x4(v, _mm_maskz_loadu_epi8((__mmask16)s->mask, x[2 * shift] + at), 2);
+    return _mm512_inserti32x4(v, _mm_maskz_loadu_epi8((__mmask16)s->mask, x[3 * shift] + at), 3);
+}
+
+/* The column of three taps at x, interleaved with zeros. */
+FX_INLINE void load_column(const strip *s, const uint8_t *const *x, int64_t shift, __m512i v[4], const int PARTS) {
+    const int64_t at = s->d->at + s->at, row = s->d->positions;
+    const __m512i r0 = load_parts(s, x, shift, at, PARTS), r1 = load_parts(s, x + row, shift, at, PARTS);
+    const __m512i r2 = load_parts(s, x + 2 * row, shift, at, PARTS), none = _mm512_setzero_si512();
+    const __m512i a = _mm512_unpacklo_epi8(r0, r1), b = _mm512_unpackhi_epi8(r0, r1);
+    const __m512i c = _mm512_unpacklo_epi8(r2, none), d = _mm512_unpackhi_epi8(r2, none);
+    v[0] = _mm512_unpacklo_epi16(a, c), v[1] = _mm512_unpackhi_epi16(a, c);
+    v[2] = _mm512_unpacklo_epi16(b, d), v[3] = _mm512_unpackhi_epi16(b, d);
+}
+
+FX_INLINE void add_column(__m512i sum[4], const __m512i from[4], const __m512i v[4], const __m512i w[4]) {
+    FX_UNROLL for (int k = 0; k < 4; k++) sum[k] = _mm512_dpbusd_epi32(from[k], v[k], w[k]);
+}
+
+FX_INLINE void store_parts(const strip *s, uint8_t *y, int64_t shift, const __m512i sum[4], const int PARTS,
+                           const int is_plain) {
+    const fx_pack512 *p = &s->pack;
+    __m512i whole[4];
+    FX_UNROLL for (int k = 0; k < 4; k++) whole[k] = fx_whole512(p, sum[k], s->scale[k], is_plain);
+    const __m512i bytes = fx_pack512_clamped(p, whole[0], whole[1], whole[2], whole[3], is_plain);
+    if (PARTS == 1) {
+        _mm512_mask_storeu_epi8(y, s->mask, bytes);
+    } else if (PARTS == 2) {
+        _mm256_mask_storeu_epi8(y, (__mmask32)s->mask, _mm512_castsi512_si256(bytes));
+        _mm256_mask_storeu_epi8(y + shift, (__mmask32)s->mask, _mm512_extracti64x4_epi64(bytes, 1));
+    } else {
+        const __mmask16 mask = (__mmask16)s->mask;
+        _mm_mask_storeu_epi8(y, mask, _mm512_castsi512_si128(bytes));
+        _mm_mask_storeu_epi8(y + shift, mask, _mm512_extracti32x4_epi32(bytes, 1));
+        _mm_mask_storeu_epi8(y + 2 * shift, mask, _mm512_extracti32x4_epi32(bytes, 2));
+        _mm_mask_storeu_epi8(y + 3 * shift, mask, _mm512_extracti32x4_epi32(bytes, 3));
+    }
+}
+
+/* All of the strip, whose columns are read one after the other: each is added to the sums of all pixels that see it,
+ * which registers hold. Parts may overlap. */
+FX_INLINE void roll(const strip *s, const int STRIDE, const int PARTS, const int is_plain) {
+    const fx_dw_u8 *d = s->d;
+    const int64_t apart = PARTS > 1 ? d->pixels / PARTS : 0; /* pixels from one part to the next */
+    const int64_t pixels = d->pixels - (PARTS - 1) * apart;
+    const int64_t shift = apart * STRIDE;
+    const uint8_t *const *x = d->x;
+    const __m512i *bias = s->bias;
+    __m512i w[12], v[4], older[4], newer[4];
+    FX_UNROLL for (int k = 0; k < 12; k++) w[k] = s->w[k];
+    load_column(s, x++, shift, v, PARTS);
+    add_column(newer, bias, v, w);
+    if (STRIDE == 1) {
+        load_column(s, x++, shift, v, PARTS);
+        add_column(older, newer, v, w + 4);
+        add_column(newer, bias, v, w);
+    }
+    uint8_t *y = (uint8_t *)d->y + s->at;
+    for (int64_t i = 0; i < pixels; i++, y += d->y_step) {
+        __m512i done[4];
+        if (STRIDE == 2) {
+            load_column(s, x++, shift, v, PARTS);
+            add_column(older, newer, v, w + 4);
+        }
+        load_column(s, x++, shift, v, PARTS);
+        add_column(done, older, v, w + 8);
+        if (STRIDE == 1)
+            add_column(older, newer, v, w + 4);
+        add_column(newer, bias, v, w);
+        store_parts(s, y, apart * d->y_step, done, PARTS, is_plain);
+    }
+}
+
+#define ROLLS(S, P, plain)                                                                                             \
+    static void roll_##S##_##P##_##plain(const strip *s) {                                                             \
+        roll(s, S, P, plain);                                                                                          \
+    }
+ROLLS(1, 1, 0)
+ROLLS(1, 1, 1)
+ROLLS(1, 2, 0)
+ROLLS(1, 2, 1)
+ROLLS(1, 4, 0)
+ROLLS(1, 4, 1)
+ROLLS(2, 1, 0)
+ROLLS(2, 1, 1)
+ROLLS(2, 2, 0)
+ROLLS(2, 2, 1)
+ROLLS(2, 4, 0)
+ROLLS(2, 4, 1)
+
+/* Whether no product of a sum and a scale of the block passes an int32, and saturation clamps. */
+static int is_plain(const strip *s) {
+    int plain = fx_keeps_range(&s->d->finish);
+    for (int k = 0; k < 4; k++)
+        plain &= fx_are_fractions(s->scale[k]);
+    return plain;
+}
+
+static void roll_block(const strip *s) {
+    static void (*const rolls[2][3][2])(const strip *) = {
+        {{roll_1_1_0, roll_1_1_1}, {roll_1_2_0, roll_1_2_1}, {roll_1_4_0, roll_1_4_1}},
+        {{roll_2_1_0, roll_2_1_1}, {roll_2_2_0, roll_2_2_1}, {roll_2_4_0, roll_2_4_1}},
+    };
+    rolls[s->d->stride - 1][s->parts / 2][is_plain(s)](s);
+}
+
 extern void fx_dwconv_u8_avx512(const fx_dw_u8 *d);
 
 void FX_SYMBOL(dwconv_u8)(const fx_dw_u8 *d) {
@@ -160,13 +281,19 @@ void FX_SYMBOL(dwconv_u8)(const fx_dw_u8 *d) {
         fx_dwconv_u8_avx512(d);
         return;
     }
-    s.pack = fx_pack512_clamps(&d->finish);
+    fx_pack512_clamps(&s.pack, &d->finish);
     void (*const run)(strip *, int32_t, int32_t) = d->kh == 3 && d->kw == 3   ? run_3x3
                                                    : d->kh == 5 && d->kw == 5 ? run_5x5
                                                                               : run_any;
     const int32_t most = (int32_t)((COLUMNS - 1 - reach) / d->stride) + 1;
+    const int is_rolling = run == run_3x3 && d->dilation == 1 && d->stride <= 2 && !d->r &&
+                           d->finish.to == FX_DTYPE_U8 && d->pixels >= LEAST;
     for (; s.at < d->channels; s.at += BLOCK) {
-        start_block(&s);
+        start_block(&s, is_rolling);
+        if (is_rolling) {
+            roll_block(&s);
+            continue;
+        }
         for (int32_t i = 0; i < d->pixels; i += most)
             run(&s, i, i + most < d->pixels ? i + most : d->pixels);
     }
