@@ -120,9 +120,7 @@ def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Ite
 
 
 class Ways:
-    """Graphs that are searched in place of one whose costs are known, kept until they are forgotten. ``costs_of``
-    computes costs.
-    """
+    """Graphs that are searched in place of one whose costs are known. ``costs_of`` computes costs."""
 
     def __init__(self, graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> None:
         self.graph, self._costs, self._costs_of = graph, costs, costs_of
@@ -137,10 +135,6 @@ class Ways:
     def at(self, index: int) -> Way:
         """Return the one with this number."""
         return self.all()[index]
-
-    def forget(self) -> None:
-        """Free their memory until one is asked for."""
-        self._kept = []
 
 
 class Found(NamedTuple):

@@ -75,9 +75,10 @@ class Planner:
         return Ways(self._graph, self._whole.costs, self._costs_of)
 
     def _forget(self) -> None:
-        """Free what several forms are made from: sessions keep planners."""
-        if "_ways" in vars(self):
-            self._ways.forget()
+        """Free what several forms are made from: sessions keep planners. It refers to this planner, too, which would
+        outlive its session until Python looks for such circles.
+        """
+        vars(self).pop("_ways", None)
         self._seen.clear()
 
     @cached_property
