@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Array, Graph
 from flexnn.graph.ports import Port
-from flexnn.planning import MachineProfile, Plan, Planner
+from flexnn.planning import MachineProfile, Plan, Planner, Setting
 from flexnn.units import Groups
 
 from .engine import BoundProgram, Engine, SessionError
@@ -225,25 +225,39 @@ class FixedRun:
         self._file.close()
 
     def _plan_first(self) -> Plan:
-        """Return the first plan. If the machine is to be measured, measure it in an arena of that plan's size, and plan
-        again with the times.
+        """Return the first plan. If the machine is to be measured, measure it before that, in an arena of about the
+        plan's size. With a budget, nothing is planned for that: planning twice leaves more on the heap than it counts.
         """
-        groups, parts = self._options.groups, self._parts
+        groups, parts, memory = self._options.groups, self._parts, self._options.memory
         if parts is None:
             return self._plan_anew(groups)
-        plan = self._plan_anew(None if parts.is_new else groups)
-        arena = plan.arena_bytes
+        if memory is not None and parts.is_new:
+            arena = self._arena_in(memory)
+        else:
+            plan = self._plan_anew(None if parts.is_new else groups)
+            arena = plan.arena_bytes
+            if parts.lacks_any(self._graph, arena) is None:
+                return plan
+            del plan, self._planner
         lack = parts.lacks_any(self._graph, arena)
-        if lack is None:
-            return plan
-        del plan, self._planner
-        parts.measure(self._graph, arena, lack)
+        if lack is not None:
+            parts.measure(self._graph, arena, lack)
         return self._plan_anew(groups)
+
+    def _setting(self) -> Setting:
+        return self._options.setting(self._machine, self._file.io_align)
+
+    def _arena_in(self, memory: int) -> int:
+        """Return the bytes of the largest arena in a budget. Raises BudgetError."""
+        setting = self._setting()
+        planner = Planner(self._graph, setting)
+        if memory < planner.minimum:
+            planner.plan(memory)  # refuses
+        return memory - sum(setting.overhead(planner.tightest.graph, 0, 0, setting.threads).values())
 
     def _plan_anew(self, groups: Groups) -> Plan:
         """Make the planner for the machine as it is known now; return its plan."""
-        setting = self._options.setting(self._machine, self._file.io_align)
-        self._planner = Planner(self._graph, setting, groups=groups)
+        self._planner = Planner(self._graph, self._setting(), groups=groups)
         return self._planner.plan(self._options.memory)
 
     def _bind(self, plan: Plan) -> Bound:
