@@ -96,8 +96,10 @@ class Plans:
     def __init__(self, file: ModelFile, options: RunOptions, numbers: Mapping[str, Sequence[float]]) -> None:
         self._file, self._numbers = file, numbers
         self.options = options if file.open_model is None else options.counting_outputs
-        self.machine = _known_machine(file, options)
-        self._setting = self.options.setting(self.machine, file.io_align)
+        kept = _kept_machine(file, options)
+        self.machine = kept or MachineProfile.measure()
+        is_new = options.measures and kept is None and file.open_model is None
+        self._setting = self.options.setting(self.machine, file.io_align, is_new=is_new)
         if file.open_model is None:
             self._planner = Planner(file.artifact.graph, self._setting, groups=options.groups)
         else:
@@ -205,9 +207,8 @@ def _version() -> str:
         return ""
 
 
-def _known_machine(file: ModelFile, options: RunOptions) -> MachineProfile:
-    """Return the machine as sessions measured it before, or its rates alone."""
-    kept = None
-    if options.measures:
-        kept = kept_machine(file.artifact, options.threads, direct=file.direct_fd >= 0)
-    return kept or MachineProfile.measure()
+def _kept_machine(file: ModelFile, options: RunOptions) -> MachineProfile | None:
+    """Return the machine as sessions measured it before; None: they did not, or take rates."""
+    if not options.measures:
+        return None
+    return kept_machine(file.artifact, options.threads, direct=file.direct_fd >= 0)

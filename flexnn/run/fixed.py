@@ -83,6 +83,8 @@ class FixedRun:
             from flexnn.measure.parts import Parts  # sessions that take rates do without
 
             self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
+        self._is_new = self._parts is not None and self._parts.is_new
+        """Whether the machine is measured when the session opens."""
 
     @property
     def _machine(self) -> MachineProfile:
@@ -245,7 +247,7 @@ class FixedRun:
         return self._plan_anew(groups)
 
     def _setting(self) -> Setting:
-        return self._options.setting(self._machine, self._file.io_align)
+        return self._options.setting(self._machine, self._file.io_align, is_new=self._is_new)
 
     def _arena_in(self, memory: int) -> int:
         """Return the bytes of the largest arena in a budget. Raises BudgetError."""

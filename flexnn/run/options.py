@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 from flexnn import _core
 from flexnn.graph.state import CAPACITY
 from flexnn.planning import MachineProfile, Plan, Setting
-from flexnn.planning.overhead import overhead_for
+from flexnn.planning.overhead import overhead_for, with_measuring
 from flexnn.units import Groups, asks_system, parse_bytes, parse_groups
 
 from .engine import Switches
@@ -114,9 +114,13 @@ class RunOptions(NamedTuple):
 
         return throttled(machine, self.read_bytes_per_second)
 
-    def setting(self, machine: MachineProfile, io_align: int) -> Setting:
-        """Return the setting of plans for ``machine``, throttled already, whose reads are aligned to ``io_align``."""
+    def setting(self, machine: MachineProfile, io_align: int, *, is_new: bool = False) -> Setting:
+        """Return the setting of plans for ``machine``, throttled already, whose reads are aligned to ``io_align``.
+        ``is_new``: the session measures the machine.
+        """
         overhead = overhead_for(self.output_sets)
+        if is_new:
+            overhead = with_measuring(overhead)
         return Setting(machine, self.threads, io_align, overhead, self.deterministic, self.spill is not None)
 
     def switches(self, *, direct: bool) -> Switches:
