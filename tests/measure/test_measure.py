@@ -20,6 +20,7 @@ from flexnn.measure import cache, compute, device, parts, storage
 from flexnn.measure.parts import Parts
 from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.costs import graph_costs
+from flexnn.planning.overhead import MEASURING_BYTES
 from flexnn.run.fixed import FixedRun
 from flexnn.session import open_for_tests
 from tests.support.sessions import feed, smallest, write_model
@@ -72,6 +73,19 @@ def test_a_kept_profile_plans_once(artifact: Path, monkeypatch: pytest.MonkeyPat
     assert (len(plans), len(measured)) == (5, 1)
 
 
+def test_measuring_is_counted_where_it_takes_place(artifact: Path) -> None:
+    least = smallest(artifact, threads=1)
+    first = flexnn.plan(artifact, threads=1, profile="measure").minimum_memory
+    assert first == least + MEASURING_BYTES
+    with pytest.raises(flexnn.BudgetError) as refused:
+        flexnn.Session(artifact, memory=least, threads=1, profile="measure")
+    assert refused.value.minimum == first
+    with flexnn.Session(artifact, memory=first + (2 << 20), threads=1, profile="measure") as session:
+        assert session.plan.minimum_memory == first
+    assert flexnn.plan(artifact, threads=1, profile="measure").minimum_memory == least
+    flexnn.Session(artifact, memory=least, threads=1, profile="measure").close()
+
+
 def test_opening_measures_for_milliseconds_and_for_all_budgets(artifact: Path) -> None:
     """A session of fixed shapes measures all that it may need after a change of its budget."""
     with flexnn.Session(artifact, threads=1, profile="analytic") as session:
@@ -81,7 +95,7 @@ def test_opening_measures_for_milliseconds_and_for_all_budgets(artifact: Path) -
         assert time.perf_counter() - start < 0.5  # 2 s before
         known = session.statistics()["machine"]
         assert known["storage_bytes_per_second"] != ANALYTIC.storage_bytes_per_second
-        session.memory = least
+        session.memory = least + MEASURING_BYTES
         assert session.statistics()["machine"] == known
     with open_artifact(str(artifact)) as opened:
         machine = measure.kept_machine(opened, 1, direct=False)
@@ -199,7 +213,7 @@ def test_sessions_measure_once(artifact: Path, io: str, monkeypatch: pytest.Monk
 
 
 def test_a_throttle_reaches_the_plan(artifact: Path) -> None:
-    budget = smallest(artifact)
+    budget = smallest(artifact) + MEASURING_BYTES
     with open_for_tests(artifact, memory=budget, threads=1, profile="measure", read_bytes_per_second=50_000_000) as s:
         read = s.plan.bytes_read_per_run
         assert s.plan.predicted_ms >= read / 50e6 * 1e3 * 0.99
@@ -224,7 +238,7 @@ def test_a_damaged_artifact_fails_at_its_run_not_while_measuring(artifact: Path,
     damaged.write_bytes(raw)
     with (
         pytest.raises(flexnn.SessionError, match="checksum"),
-        flexnn.Session(damaged, memory=smallest(artifact), profile="measure") as s,
+        flexnn.Session(damaged, memory=smallest(artifact) + MEASURING_BYTES, profile="measure") as s,
     ):
         s.run(None, feed())
 
