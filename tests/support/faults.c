@@ -106,6 +106,9 @@ static int fails_core(int kind, const void *caller) {
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 #define CALLER __builtin_return_address(0)
 
+ssize_t read(int fd, void *to, size_t bytes) {
+    return fails_file(READ, fd, NULL) ? -1 : NEXT(read)(fd, to, bytes);
+}
 ssize_t pread(int fd, void *to, size_t bytes, off_t at) {
     return fails_file(READ, fd, NULL) ? -1 : NEXT(pread)(fd, to, bytes, at);
 }
@@ -137,6 +140,27 @@ ssize_t write(int fd, const void *from, size_t bytes) {
         return NEXT(write)(fd, from, bytes);
     const int is_first = atomic_load(&counts[WRITE]) == atomic_load(&nth);
     return is_first && bytes > 1 ? NEXT(write)(fd, from, bytes / 2) : -1;
+}
+#define WRITES_AT(name, off)                                                                                           \
+    ssize_t name(int fd, const void *from, size_t bytes, off at) {                                                     \
+        if (!fails_file(WRITE, fd, NULL))                                                                              \
+            return NEXT(name)(fd, from, bytes, at);                                                                    \
+        const int is_first = atomic_load(&counts[WRITE]) == atomic_load(&nth);                                         \
+        return is_first && bytes > 1 ? NEXT(name)(fd, from, bytes / 2, at) : -1;                                       \
+    }
+WRITES_AT(pwrite, off_t)
+WRITES_AT(pwrite64, off64_t)
+int posix_fallocate(int fd, off_t at, off_t bytes) {
+    return fails_file(WRITE, fd, NULL) ? atomic_load(&failure) : NEXT(posix_fallocate)(fd, at, bytes);
+}
+int posix_fallocate64(int fd, off64_t at, off64_t bytes) {
+    return fails_file(WRITE, fd, NULL) ? atomic_load(&failure) : NEXT(posix_fallocate64)(fd, at, bytes);
+}
+int ftruncate(int fd, off_t bytes) {
+    return fails_file(WRITE, fd, NULL) ? -1 : NEXT(ftruncate)(fd, bytes);
+}
+int ftruncate64(int fd, off64_t bytes) {
+    return fails_file(WRITE, fd, NULL) ? -1 : NEXT(ftruncate64)(fd, bytes);
 }
 int fsync(int fd) {
     return fails_file(SYNC, fd, NULL) ? -1 : NEXT(fsync)(fd);
