@@ -64,7 +64,7 @@ class Checked(NamedTuple):
     states: Sequence[Array]
     length: int
     checksum: int
-    """Of its rows."""
+    """Checksum of its rows."""
 
     def read(self) -> int:
         """Read the rows into the states; return how many. Raises StateError where they have changed since they were
