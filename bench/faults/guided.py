@@ -136,7 +136,7 @@ def state(folder: Path) -> tuple[Target, list[bytes]]:
 
     import flexnn
     from flexnn._core import crc32c
-    from flexnn.run.state_file import load, save
+    from flexnn.run.state_file import checked, save
 
     path, model = str(folder / "state"), bytes(32)
     states = [np.zeros((1, 2, 8, 4), np.float16) for _ in range(3)]
@@ -150,7 +150,8 @@ def state(folder: Path) -> tuple[Target, list[bytes]]:
                 array.fill(7)
             Path(path).write_bytes(content)
             try:
-                assert 0 <= load(path, model, states) <= 8
+                with checked(path, model, states) as file:
+                    assert 0 <= file.read() <= 8
             except flexnn.StateError:
                 assert all((array == 7).all() for array in states)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from flexnn.errors import StateError
 from flexnn.graph.ir import GraphError
 from flexnn.graph.state import CAPACITY
 from flexnn.planning import BudgetError
@@ -107,7 +108,15 @@ class LanguageModel:
         """The tokens of a chat before the next answer. Raises TemplateError."""
         if not self.template:
             raise TemplateError("the file has no chat template: give the prompt as plain text")
-        text = rendered(self.template, messages, self.tokens.first_text, self.tokens.end_text)
+        return self.text_tokens(rendered(self.template, messages, self.tokens.first_text, self.tokens.end_text))
+
+    def text_tokens(self, text: str) -> list[int]:
+        """The tokens of a text. Raises StateError where it is surely longer than the state has room for, before what
+        cutting it takes, which is up to some hundred bytes for each of the text.
+        """
+        most = self.tokens.longest * self.decoder.capacity
+        if len(text) > most:
+            raise StateError(f"a text of {len(text)} characters is beyond the state's {self.decoder.capacity} tokens")
         return self.tokens.cut(text)
 
     def answer(
@@ -260,7 +269,7 @@ def generate(
     """
     opened = model if isinstance(model, LanguageModel) else LanguageModel(model, **how)
     try:
-        given = opened.tokens.cut(prompt) if isinstance(prompt, str) else opened.chat_tokens(prompt)
+        given = opened.text_tokens(prompt) if isinstance(prompt, str) else opened.chat_tokens(prompt)
         stops = [stop] if isinstance(stop, str) else stop
         yield from opened.answer(given, tokens=tokens, sampling=sampling, stop=stops)
     finally:

@@ -21,6 +21,8 @@ from .language import TOKENS, LanguageModel
 from .sampling import Sampling
 
 BODY_BYTES_MAX = 4 << 20
+MARKS_MAX = 1 << 16
+"""Most marks in a body that begin a list or an object of JSON: Python's object for each takes up to 230 bytes."""
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 _LACKING = "flexnn serve needs the waitress package: pip install 'flexnn[llm]'"
 _STATUS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed"}
@@ -100,8 +102,11 @@ class Endpoint:
         size = int(environ.get("CONTENT_LENGTH") or 0)
         if not 0 <= size <= BODY_BYTES_MAX:
             raise RequestError(413, f"a body of {size} bytes; at most {BODY_BYTES_MAX} are taken")
+        raw = environ["wsgi.input"].read(size)
+        if raw.count(b"[") + raw.count(b"{") > MARKS_MAX:
+            raise RequestError(413, f"a body of more than {MARKS_MAX} lists and objects")
         try:
-            body = json.loads(environ["wsgi.input"].read(size))
+            body = json.loads(raw)
         except (ValueError, RecursionError):
             raise RequestError(400, "the body is not JSON") from None
         if not isinstance(body, dict):
@@ -128,7 +133,7 @@ class Endpoint:
             text = body.get("prompt")
             if not isinstance(text, str):
                 raise RequestError(400, "prompt must be a text")
-            return self._model.tokens.cut(text)
+            return self._model.text_tokens(text)
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages:
             raise RequestError(400, "messages must be a list of objects with role and content")

@@ -4,6 +4,7 @@ back, each token is some bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 
 _UNKNOWN, _CONTROL, _USER, _BYTE = 2, 3, 4, 6
 _SPACE = "\u2581"
+_BYTE_TEXT = re.compile("<0x[0-9A-Fa-f]{2}>")
 TOKEN_BYTES_MAX = 4096
+PIECES_MAX, JOINS_MAX = 1 << 23, 1 << 20
+"""Most characters of all pieces with scores, and most ways to join two of them to a third, each of which takes some
+hundred bytes.
+"""
 
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
@@ -60,6 +66,10 @@ class Tokens:
         self._kinds = np.ones(len(self._texts), np.int32) if kinds is None else kinds
         if self._kinds.dtype.kind not in "iu" or len(self._kinds) != len(self._texts):
             raise GraphError("metadata: tokenizer.ggml.token_type does not fit the tokens")
+        if not all(_BYTE_TEXT.fullmatch(self._texts[i]) for i in np.flatnonzero(self._kinds == _BYTE).tolist()):
+            raise GraphError("metadata: tokenizer.ggml.tokens: a byte is not written as <0x00>")
+        self.longest = max(len(text.encode()) for text in self._texts)
+        """Bytes of the longest token."""
         self.model = opened.text("tokenizer.ggml.model")
         self.first = self._special(opened, "bos")
         self.ends = {i for i in (self._special(opened, name) for name in ("eos", "eot", "eom")) if i is not None}
@@ -185,18 +195,19 @@ def _pieces(opened: GgufFile, texts: Sequence[str], kinds: np.ndarray) -> Cutter
     scores = opened.numbers("tokenizer.ggml.scores")
     if scores is None or scores.dtype.kind != "f" or len(scores) != len(texts):
         raise GraphError("metadata: tokenizer.ggml.scores does not fit the tokens")
-    for i in np.flatnonzero(kinds == _BYTE).tolist():
-        if not (len(texts[i]) == 6 and texts[i][:3] == "<0x" and texts[i][5] == ">"):
-            raise GraphError("metadata: tokenizer.ggml.tokens: a byte is not written as <0x00>")
     vocabulary = {text: i for i, text in enumerate(texts)}
     normal = {texts[i] for i in np.flatnonzero(kinds == 1).tolist()}
     found = []
+    if sum(map(len, normal)) > PIECES_MAX:
+        raise GraphError(f"metadata: tokenizer.ggml.tokens: pieces of more than {PIECES_MAX} characters in all")
     for text in normal:
         own = vocabulary[text]
         for cut in range(1, len(text)):
             left, right = text[:cut], text[cut:]
             if left in normal and right in normal:
                 found.append((-float(scores[own]), vocabulary[left], vocabulary[right], left, right))
+        if len(found) > JOINS_MAX:
+            raise GraphError(f"metadata: tokenizer.ggml.tokens: more than {JOINS_MAX} ways to join pieces")
     found.sort()
     unknown = next((texts[i] for i in np.flatnonzero(kinds == _UNKNOWN).tolist()), None)
     merges = [pair[3:] for pair in found]

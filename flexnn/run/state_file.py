@@ -6,10 +6,13 @@ keys and values and their sizes; the capacity may differ.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import struct
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from io import BufferedReader
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -53,15 +56,41 @@ def save(path: str, model: bytes, states: Sequence[Array], length: int) -> None:
         file.write(_CHECKSUM.pack(checksum))
 
 
-def load(path: str, model: bytes, states: Sequence[Array]) -> int:
-    """Read a file into states; return its length. Raises StateError, with the states as they were, and OSError."""
-    with open(path, "rb") as file:
+class Checked(NamedTuple):
+    """An open file whose header and rows are right."""
+
+    path: str
+    file: BufferedReader
+    states: Sequence[Array]
+    length: int
+    checksum: int
+    """Checksum of its rows."""
+
+    def read(self) -> int:
+        """Read the rows into the states; return how many. Raises StateError where they have changed since they were
+        checked, and OSError; the states are of no use then.
+        """
+        checksum = 0
+        for run in _runs(self.states, self.length):
+            self.file.readinto(run)
+            checksum = crc32c(run, checksum)
+        if checksum != self.checksum:
+            raise StateError(f"{self.path}: the file was changed while it was read")
+        return self.length
+
+
+@contextlib.contextmanager
+def checked(path: str, model: bytes, states: Sequence[Array]) -> Iterator[Checked]:
+    """Open a file of these states, and check it all. Raises StateError, OSError."""
+    with open(path, "rb", opener=_opened) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise StateError(f"{path}: not a plain file")
         length = _read_head(file, path, model, states)
         begin = file.tell()
-        nbytes = sum(run.nbytes for run in _runs(states, length))
-        if os.fstat(file.fileno()).st_size != begin + nbytes + _CHECKSUM.size:
+        left = sum(run.nbytes for run in _runs(states, length))
+        if os.fstat(file.fileno()).st_size != begin + left + _CHECKSUM.size:
             raise StateError(f"{path}: the file was cut")
-        checksum, left = 0, nbytes
+        checksum = 0
         while left:
             block = file.read(min(left, _READ_BYTES))
             if not block:
@@ -70,10 +99,11 @@ def load(path: str, model: bytes, states: Sequence[Array]) -> int:
         if file.read(_CHECKSUM.size) != _CHECKSUM.pack(checksum):
             raise StateError(f"{path}: the file is damaged: its checksum does not match")
         file.seek(begin)
-        for run in _runs(states, length):
-            if file.readinto(run) != run.nbytes:
-                raise OSError(0, "the file was cut while it was read", path)
-    return length
+        yield Checked(path, file, states, length, checksum)
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a FIFO must not make us wait
 
 
 def _read_head(file: BinaryIO, path: str, model: bytes, states: Sequence[Array]) -> int:

@@ -38,7 +38,6 @@ class OnceProgram:
     rows: int
     graph: Graph
     constants: list[Array]
-    plan: Plan | None = None
     program: BoundProgram | None = None
     signature: _core.Signature | None = None
 
@@ -127,8 +126,7 @@ class StateOnce:
         if not counted or rows > self.capacity:
             raise StateError(f"{rows} rows of an encoder's output: from 1 to {self.capacity} (cross_capacity) are kept")
         each = next(each for each in self.programs if each.rows >= rows)
-        if each.program is None:
-            raise SessionError("the session has no program: set its memory, which plans it anew")
+        assert each.program is not None
         feed = {p.name: _filled(a, axis_of(p), each.rows) for p, a in zip(self.ports, arrays, strict=True)}
         self.length[0] = 0
         if each.signature is None:
@@ -143,13 +141,6 @@ class StateOnce:
         self.length[0] = counted
         figures: tuple[int, int, int] = ran[1:]
         return figures
-
-    def close(self) -> None:
-        """Unbind the programs."""
-        for each in self.programs:
-            if each.program is not None:
-                each.program.close()
-                each.program = None
 
 
 def _bound(once: Once, ports: Sequence[Port], rows: int) -> Graph:

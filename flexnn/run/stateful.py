@@ -6,6 +6,7 @@ of the state is a number that each program reads (docs/decisions/0053-state.md).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,71 +15,35 @@ import numpy as np
 
 from flexnn import _core
 from flexnn.errors import StateError
-from flexnn.graph.bind import Binder
 from flexnn.graph.ir import DTYPES, Array, Graph
 from flexnn.graph.large import mapping
 from flexnn.graph.lengths import MASK_BYTES_MAX, OpeningError
 from flexnn.graph.model import Model
-from flexnn.graph.passes import run_passes
 from flexnn.graph.ports import Port
 from flexnn.graph.state import CROSS_LENGTH, LENGTH, WIDTHS
 from flexnn.graph.stateful import Stateful, stateful
 from flexnn.measure.parts import Parts
 from flexnn.planning import BudgetError, MachineProfile, Plan
-from flexnn.planning.overhead import NODE_BYTES, overhead_bytes
+from flexnn.planning.overhead import overhead_bytes
 from flexnn.planning.types import align_up
-from flexnn.quick_dataclass import quick_dataclass
 
 from . import state_file
-from .constants import Packing
 from .engine import BoundProgram, Engine, SessionError
 from .model_file import ModelFile
 from .options import RunOptions
 from .outputs import Outputs
 from .segments import BoundSegments
-from .state_once import StateOnce
+from .state_once import OnceProgram, StateOnce
 from .state_plans import Placed, StatePlans
+from .state_width import StateBudget, Width, bound_graph, finished, program_overhead
 from .statistics import machine_statistics
 
 FIGURES = ("run_ns", "stall_ns", "bytes_read")
 """Names of a run's figures."""
-WIDTH_NODE_BYTES = 19 << 8
-"""Bytes of a node in the graph, the planner and the program of a number of tokens: measured 1.6 to 4.4 KiB, as the
-graphs of a session share a model, which is counted by itself.
-"""
 OPENING_BYTES = 16 << 20
 """Bytes that opening may take to find out that a budget is too small."""
 MODULE_BYTES = 1 << 19
 """Bytes of modules and heap of a session with state beyond those of binding: up to 0.3 MiB measured."""
-
-
-@quick_dataclass(eq=False)
-class _Width:
-    """The program for a number of new tokens."""
-
-    tokens: int
-    graph: Graph
-    constants: list[Array]
-    """Arrays of the graph's last inputs."""
-    plan: Plan | None = None
-    program: BoundProgram | None = None
-    signature: _core.Signature | None = None
-    """Signature of all runs of the program; None before the first."""
-
-
-def _bound_graph(made: Stateful, tokens: int, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
-    """Return the graph for so many new tokens; ``shapes``: those of inputs that are none of these."""
-    model = made.model
-    binder = Binder(model.opset, in_run=True)
-    binder.constants = model.graph.constants
-    for port in model.graph.inputs:
-        dims = port.dims or ()
-        own = (1, tokens, *(d for d in dims[2:] if isinstance(d, int)))
-        binder.add_input(port.name, shapes.get(port.name, own), str(port.dtype))
-    for node in model.graph.nodes:
-        binder.add(node)
-    binder.set_outputs([port.name for port in model.graph.outputs])
-    return run_passes(binder.graph)
 
 
 class StateRun:
@@ -104,7 +69,7 @@ class StateRun:
         self._shapes: dict[str, tuple[int, ...]] = {LENGTH: (1,), CROSS_LENGTH: (1,)}
         self._once: StateOnce | None = None
         if made.once is not None:
-            self._once = StateOnce(made.once, lambda graph: _finished(graph, segments), poison=options.poison)
+            self._once = StateOnce(made.once, lambda graph: finished(graph, segments), poison=options.poison)
             self._shapes |= self._once.shapes
         dims = next(port.dims for port in made.model.graph.inputs if port.name == made.tokens)
         fixed = dims[1] if dims is not None and isinstance(dims[1], int) else 0
@@ -112,26 +77,24 @@ class StateRun:
         self._widths = [self._width(made, width, segments) for width in widths]
         self._plan_for(machine)
         self._find_ports(made)
-        self._once_plans: Placed = []
         self.length = 0
         """Rows of the state that hold tokens."""
         self.last_run: dict[str, int] = {}
         self._make_state()
-        self.memory = options.memory
-        plans = self._measured(self._planned(options.memory))
+        self._budget = self._measured(self._planned(options.memory))
         self._engine = Engine(options.switches(direct=file.direct_fd >= 0), trace=2 if options.trace else 0)
         self.threads = self._engine.threads
         try:
-            self._bind(plans)
+            self._bind(self._budget)
             if options.memory is None:
                 self._engine.back()
         except BaseException:
             self._engine.close(file.files)
             raise
 
-    def _width(self, made: Stateful, tokens: int, segments: BoundSegments) -> _Width:
-        graph = _bound_graph(made, tokens, self._shapes)
-        return _Width(tokens, graph, _finished(graph, segments))
+    def _width(self, made: Stateful, tokens: int, segments: BoundSegments) -> Width:
+        graph = bound_graph(made, tokens, self._shapes)
+        return Width(tokens, graph, finished(graph, segments))
 
     def _made(self, model: Model) -> Stateful:
         """Return the model with state. Raises BudgetError where computing its masks takes much more than the budget."""
@@ -153,22 +116,22 @@ class StateRun:
 
     def _plan_for(self, machine: MachineProfile) -> None:
         """Have plans be made for a machine."""
-        setting = self._options.setting(machine, self._file.io_align)._replace(overhead=_program_overhead)
+        setting = self._options.setting(machine, self._file.io_align)._replace(overhead=program_overhead)
         self._machine = machine
         self._plans = StatePlans([width.graph for width in self._widths], setting, self._file.io_align)
         if self._once is not None:
             self._once.plan_for(setting)
 
-    def _measured(self, plans: Placed) -> Placed:
+    def _measured(self, budget: StateBudget) -> StateBudget:
         """Return plans by measured times, if the machine is to be measured: by the program of one token, in an arena of
         its first plan's size. What reads the state is not measured, since its time depends on the length.
         """
         parts, graph = self._parts, self._widths[-1].graph
         timed = replace(graph, nodes=[node for node in graph.nodes if not node.op.startswith("state_")])
-        arena = plans[-1][0].arena_bytes
+        arena = budget.placed[-1][0].arena_bytes
         lack = parts.lacks_any(timed, arena) if parts else None
         if parts is None or lack is None:
-            return plans
+            return budget
         parts.measure(timed, arena, lack)
         self._plan_for(parts.machine)
         return self._planned(self._options.memory)
@@ -227,37 +190,55 @@ class StateRun:
             "base": parts["base"],
         }
 
-    def _planned(self, memory: int | None) -> Placed:
-        """Return the plan of each width, and its program at its place in the arena. Raises BudgetError."""
+    def _planned(self, memory: int | None) -> StateBudget:
+        """Return the plan of each program, and it at its place in the arena. Raises BudgetError."""
         fixed = self._fixed()
         least = self._opening_bytes + fixed["model"] + fixed["base"]
         try:
             if self._once is None:
-                found = self._plans.placed(memory, fixed)
+                found, once = self._plans.placed(memory, fixed), Placed()
             else:
-                found, self._once_plans = self._once.placed(self._plans, memory, fixed)
+                found, once = self._once.placed(self._plans, memory, fixed)
         except BudgetError as error:
             raise error if error.minimum >= least else BudgetError(least, error.budget) from None
         if memory is not None and memory < least:
             raise BudgetError(least, memory)
-        return found
+        return StateBudget(memory, found, once)
 
-    def _bind(self, plans: Placed) -> None:
-        once = zip(self._once.programs, self._once_plans, strict=True) if self._once is not None else ()
-        for width, (plan, program) in (*once, *zip(self._widths, plans, strict=True)):
-            width.plan = plan
-            width.program = BoundProgram(self._engine, self.artifact, plan, program, direct_fd=self._file.direct_fd)
+    def _bind(self, budget: StateBudget) -> None:
+        """Bind the programs of a budget, which is the session's from then on. Raises SessionError, with some of them
+        bound.
+        """
+        placed = [*budget.once, *budget.placed]
+        for each, (plan, program) in zip(self._each, placed, strict=True):
+            each.program = BoundProgram(self._engine, self.artifact, plan, program, direct_fd=self._file.direct_fd)
         self._engine.trim()
-        self._arena_bytes = max(program.arena_bytes for _, program in [*plans, *self._once_plans])
+        self._budget, self._is_bound = budget, True
+
+    @property
+    def _each(self) -> list[OnceProgram | Width]:
+        """All programs, in the order in which they are bound."""
+        return [*(self._once.programs if self._once is not None else ()), *self._widths]
+
+    @property
+    def _all_placed(self) -> Placed:
+        return [*self._budget.once, *self._budget.placed]
+
+    @property
+    def _arena_bytes(self) -> int:
+        return max(program.arena_bytes for _, program in self._all_placed)
 
     # ---- the Run ----
 
     @property
+    def memory(self) -> int | None:
+        """The budget in bytes; None: no limit."""
+        return self._budget.memory
+
+    @property
     def plan(self) -> Plan:
         """The plan of one new token."""
-        plan = self._widths[-1].plan
-        assert plan is not None
-        return plan
+        return self._budget.placed[-1][0]
 
     @property
     def session_bytes(self) -> int:
@@ -265,16 +246,13 @@ class StateRun:
         return self._arena_bytes + sum(self._fixed().values()) + self._programs_bytes()
 
     def _programs_bytes(self) -> int:
-        all_programs = [*self._widths, *(self._once.programs if self._once is not None else ())]
-        return sum(each.plan.overhead["program"] for each in all_programs if each.plan is not None)
+        return sum(plan.overhead["program"] for plan, _ in self._all_placed)
 
     def run(self, inputs: Sequence[Array], into: Sequence[Array | None] | None = None) -> list[Array]:
         """Append the tokens to the state; return the logits of the last, or of all. Raises StateError beyond the
         capacity, with the state as it was, and SessionError.
         """
         tokens, *given_once = inputs
-        if self._once is not None:
-            self._give(given_once)
         inputs = inputs[:1]
         count = tokens.shape[1]
         if not count or count % self._widths[-1].tokens:
@@ -284,6 +262,10 @@ class StateRun:
                 f"{count} tokens after {self.length} are beyond the state's capacity of {self.capacity}: "
                 "open the session with a larger kv_capacity, or reset it"
             )
+        if not self._is_bound:
+            self._bind_again()
+        if self._once is not None:
+            self._give(given_once)
         given = into[0] if into is not None else None
         logits = self._array(count if self._all_rows else 1, inputs)
         before, done = self.length, 0
@@ -322,14 +304,12 @@ class StateRun:
         if self.length:
             raise StateError(f"the state has {self.length} tokens of another input: reset it before a new one is given")
         following = self._widths[-1].program
-        if following is None:
-            raise SessionError("the session has no program: set its memory, which plans it anew")
+        assert following is not None
         once.give(given, masks, following)
 
-    def _step(self, width: _Width, tokens: Array, logits: Array, left: int) -> tuple[int, int, int]:
+    def _step(self, width: Width, tokens: Array, logits: Array, left: int) -> tuple[int, int, int]:
         """Run one program; return its figures. ``left``: new tokens that are not in the state yet."""
-        if width.program is None:
-            raise SessionError("the session has no program: set its memory, which plans it anew")
+        assert width.program is not None
         self._length[0] = self.length
         left -= width.tokens
         following = next((w for w in self._widths if w.tokens <= left), self._widths[-1])
@@ -344,7 +324,7 @@ class StateRun:
             raise SessionError(f"input {self._tokens!r} is not as the session's programs take it")
         return ran[1:]
 
-    def _signature(self, width: _Width, feed: dict[str, Array]) -> _core.Signature:
+    def _signature(self, width: Width, feed: dict[str, Array]) -> _core.Signature:
         """Return what all runs of a program have in common: its constants, and the state."""
 
         def outputs(_: list[Array]) -> list[Array]:
@@ -365,14 +345,13 @@ class StateRun:
         state_file.save(path, self.artifact.header.source_sha256, self._states, self.length)
 
     def load(self, path: str) -> None:
-        """Replace the state by that of a file. Raises StateError, with the state as it was, and OSError."""
+        """Replace the state by that of a file. Raises StateError and OSError, with the state as it was, or empty where
+        the file changes or fails while its rows are taken.
+        """
         self._refuse_once()
-        before, self.length = self.length, 0  # a file that is cut while it is read leaves no state
-        try:
-            self.length = state_file.load(path, self.artifact.header.source_sha256, self._states)
-        except StateError:
-            self.length = before
-            raise
+        with state_file.checked(path, self.artifact.header.source_sha256, self._states) as file:
+            self.length = 0  # a file that changes while it is read leaves no state
+            self.length = file.read()
 
     def _refuse_once(self) -> None:
         if self._once is not None:
@@ -384,7 +363,7 @@ class StateRun:
         """
         width = self._widths[-1]
         tokens = feed.get(self._tokens) if type(feed) is dict and len(feed) == 1 else None
-        if type(tokens) is not np.ndarray or width.signature is None or width.program is None:
+        if type(tokens) is not np.ndarray or width.signature is None or not self._is_bound:
             return None
         if self._once is not None and not self._once.length[0]:
             return None
@@ -410,11 +389,29 @@ class StateRun:
         return made
 
     def rebudget(self, memory: int | None) -> None:
-        """Plan again for another budget, in place; the state stays. Raises BudgetError, SessionError."""
-        plans = self._planned(memory)
+        """Plan again for another budget, in place; the state stays. If that fails (BudgetError, SessionError, Ctrl-C),
+        the old plans stay, too. Their programs are bound again, at once or, where storage fails or after Ctrl-C, at the
+        next run.
+        """
+        budget = self._planned(memory)
         self.give_back()
-        self._bind(plans)
-        self.memory = memory
+        try:
+            self._bind(budget)
+        except BaseException as error:
+            self.give_back()
+            if isinstance(error, SessionError):
+                with contextlib.suppress(SessionError):  # the next run says why
+                    self._bind_again()
+            raise
+
+    def _bind_again(self) -> None:
+        """Bind the programs of the budget. Raises SessionError, with none of them bound."""
+        self._unbind()  # what was bound before a fault
+        try:
+            self._bind(self._budget)
+        except BaseException:
+            self.give_back()
+            raise
 
     def watch(self, look: Callable[[], None] | None) -> None:
         """Have a function called every 20 ms of runs; what it raises breaks the run off. None: no more."""
@@ -422,13 +419,15 @@ class StateRun:
 
     def give_back(self) -> None:
         """Unbind the programs and give back the arena; the state stays."""
-        for width in self._widths:
-            if width.program is not None:
-                width.program.close()
-                width.program = None
-        if self._once is not None:
-            self._once.close()
+        self._unbind()
         self._engine.give_back()
+
+    def _unbind(self) -> None:
+        self._is_bound = False
+        for each in self._each:
+            if each.program is not None:
+                each.program.close()
+                each.program = None
 
     def suspect(self) -> None:
         """Have the programs checked before the next run."""
@@ -461,17 +460,3 @@ class StateRun:
         self._states, self._last, self._once, self._beside = [], None, None, {}
         self._results.clear()
         self._file.close()
-
-
-def _finished(graph: Graph, segments: BoundSegments) -> list[Array]:
-    """Let the weights of a graph be those of the artifact; return its constants."""
-    packing = Packing(graph)
-    constants = packing.arrays(graph)
-    packing.apply(graph)
-    segments.find_weights(graph)
-    return constants
-
-
-def _program_overhead(graph: Graph, step_count: int, load_count: int, threads: int) -> dict[str, int]:
-    program = overhead_bytes(graph, step_count, load_count, threads)["program"]
-    return {"program": program - (NODE_BYTES - WIDTH_NODE_BYTES) * (len(graph.nodes) - graph.added)}

@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 
 import flexnn
+from bench.models import segmentation
 from tests.support import faults
+from tests.support.decoders import write_grouped
 from tests.support.sessions import feed, smallest, write_branched_model, write_model
 
 MOST = int(os.environ.get("FLEXNN_FAULTS", "6"))
@@ -42,6 +44,38 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         return path, session.plan.minimum_memory + (64 << 10)
 
 
+@pytest.fixture(scope="module")
+def spilling(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A U-Net, compiled, and its smallest budget with a spill file."""
+    folder = tmp_path_factory.mktemp("spill")
+    path = Path(segmentation.build("unet", folder, size=256, base=8))
+    artifact = flexnn.compile(path, path.with_suffix(".flexnn"))
+    return path, flexnn.plan(artifact, threads=2, spill=folder, profile="analytic").minimum_memory
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A decoder, compiled, and a budget in which its weights are streamed."""
+    path = write_grouped(tmp_path_factory.mktemp("state") / "decoder.onnx")
+    artifact = flexnn.compile(path, path.with_suffix(".flexnn"))
+    with pytest.raises(flexnn.BudgetError) as refused:
+        flexnn.Session(artifact, 1, 2, kv_capacity=64, kv="f32")
+    return path, refused.value.minimum + (64 << 10)
+
+
+SPILLED = ("read", "write", "quota", "open", "allocate", "map", "thread")
+
+
+@pytest.mark.parametrize("kind", SPILLED)
+def test_faults_where_activations_are_spilled(library: Path, spilling: tuple[Path, int], kind: str) -> None:
+    swept(library, spilling, "spill", kind)
+
+
+@pytest.mark.parametrize("kind", [*faults.KINDS, "quota"])
+def test_faults_where_there_is_state(library: Path, decoder: tuple[Path, int], kind: str) -> None:
+    swept(library, decoder, "state", kind)
+
+
 @pytest.mark.parametrize(
     ("what", "kind"),
     [
@@ -50,6 +84,10 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     ],
 )
 def test_faults(library: Path, model: tuple[Path, int], what: str, kind: str) -> None:
+    swept(library, model, what, kind)
+
+
+def swept(library: Path, model: tuple[Path, int], what: str, kind: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     path, least = model

@@ -110,7 +110,8 @@ def test_requests_wait_for_each_other(model: LanguageModel) -> None:
         ("/v1/chat/completions", CHAT, {"CONTENT_TYPE": "text/plain"}, 415),
         ("/v1/chat/completions", CHAT, {"CONTENT_LENGTH": "99999999"}, 413),
         ("/v1/chat/completions", b"{", {}, 400),
-        ("/v1/chat/completions", b"[" * 100_000, {}, 400),
+        ("/v1/chat/completions", b"[" * 60_000, {}, 400),
+        ("/v1/chat/completions", b'{"messages": [' + b"[]," * 1_000_000 + b"[]]}", {}, 413),
         ("/v1/chat/completions", [], {}, 400),
         ("/v1/chat/completions", {"messages": []}, {}, 400),
         ("/v1/chat/completions", {"messages": [1]}, {}, 400),
@@ -134,3 +135,18 @@ def test_what_is_wrong_is_refused_and_the_next_request_served(
     assert found == status
     assert "\n" not in said["error"]["message"]
     assert client.ask("/v1/chat/completions", CHAT)[0] == 200
+
+
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_a_text_that_is_surely_too_long_is_not_cut(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch, is_chat: bool
+) -> None:
+    """Was cut, which took some hundred MiB beside the budget."""
+    cut: list[str] = []
+    monkeypatch.setattr(model.tokens, "cut", lambda text: cut.append(text) or [1])
+    text, client = "a" * (1 << 20), Client(model)
+    body = {"messages": [{"role": "user", "content": text}]} if is_chat else {"prompt": text}
+    status, found = client.ask("/v1/chat/completions" if is_chat else "/v1/completions", body)
+    assert status == 400
+    assert "beyond the state's 128 tokens" in found["error"]["message"]
+    assert not cut

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from flexnn.graph.ir import GraphError
+from flexnn.llm import tokens
 from flexnn.llm.gguf_file import open_gguf
 from flexnn.llm.pieces import Stream
 from flexnn.llm.sampling import Sampler, Sampling
@@ -32,27 +33,61 @@ TEXTS = ["hello world", "  12 é 日本 🙂\n\n\ttab", "", " ", "w w"]
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_tokens_of_bytes_give_the_text_back(tmp_path: Path, text: str) -> None:
-    tokens = _bytes(tmp_path / "t.gguf")
-    assert tokens.text(tokens.cut(text)) == text
+    made = _bytes(tmp_path / "t.gguf")
+    assert made.text(made.cut(text)) == text
 
 
 def test_merges_digits_and_control_tokens(tmp_path: Path) -> None:
-    tokens = _bytes(tmp_path / "t.gguf")
-    assert [tokens.raw(t) for t in tokens.cut("hello 12 w<|end|>")] == [b"hell", b"o", b" ", b"1", b"2", b" w", b""]
-    assert tokens.ends == {260}
+    made = _bytes(tmp_path / "t.gguf")
+    assert [made.raw(t) for t in made.cut("hello 12 w<|end|>")] == [b"hell", b"o", b" ", b"1", b"2", b" w", b""]
+    assert made.ends == {260}
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_pieces_give_the_text_back_behind_a_space(tmp_path: Path, text: str) -> None:
-    tokens = _pieces(tmp_path / "t.gguf")
-    found = tokens.cut(text)
+    made = _pieces(tmp_path / "t.gguf")
+    found = made.cut(text)
     assert found[0] == 1  # the token that begins a text
-    assert tokens.text(found) == (" " + text if text else "")
+    assert made.text(found) == (" " + text if text else "")
 
 
 def test_the_best_scores_are_joined_first(tmp_path: Path) -> None:
-    tokens = _pieces(tmp_path / "t.gguf")
-    assert [tokens.raw(t) for t in tokens.cut("hello wo", begins=False)] == [b" hello", b" wo"]
+    made = _pieces(tmp_path / "t.gguf")
+    assert [made.raw(t) for t in made.cut("hello wo", begins=False)] == [b" hello", b" wo"]
+
+
+@pytest.mark.parametrize("byte", ["<0xZZ>", "<0x-1>", "<0x 1>", "a"])
+@pytest.mark.parametrize("model", ["llama", "gpt2"])
+def test_a_byte_that_is_none_is_refused(tmp_path: Path, byte: str, model: str) -> None:
+    """Was an error of int() in the middle of an answer."""
+
+    def other(writer: gguf.GGUFWriter) -> int:
+        writer.add_tokenizer_model(model)
+        writer.add_token_list([*(f"t{i}" for i in range(95)), byte])
+        writer.add_token_types([1] * 95 + [6])
+        writer.add_token_scores([0.0] * 96)
+        writer.add_token_merges([])
+        return 96
+
+    write_small(tmp_path / "t.gguf", SMALL["llama"], tokenizer=other)
+    with pytest.raises(GraphError, match="a byte is not written"):
+        Tokens(open_gguf(str(tmp_path / "t.gguf")))
+
+
+def test_pieces_that_join_in_too_many_ways_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of one letter each join any two shorter ones: 4,000 of them took gigabytes."""
+    monkeypatch.setattr(tokens, "JOINS_MAX", 1000)
+
+    def other(writer: gguf.GGUFWriter) -> int:
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list(["a" * (i + 1) for i in range(96)])
+        writer.add_token_types([1] * 96)
+        writer.add_token_scores([0.0] * 96)
+        return 96
+
+    write_small(tmp_path / "t.gguf", SMALL["llama"], tokenizer=other)
+    with pytest.raises(GraphError, match="ways to join pieces"):
+        Tokens(open_gguf(str(tmp_path / "t.gguf")))
 
 
 def test_a_tokenizer_that_is_not_known_is_named(tmp_path: Path) -> None:

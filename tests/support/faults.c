@@ -113,6 +113,9 @@ static ssize_t flipped(int fd, void *to, ssize_t bytes) {
         ((char *)to)[bytes / 2] ^= 4;
     return bytes;
 }
+ssize_t read(int fd, void *to, size_t bytes) {
+    return fails_file(READ, fd, NULL) ? -1 : NEXT(read)(fd, to, bytes);
+}
 ssize_t pread(int fd, void *to, size_t bytes, off_t at) {
     return fails_file(READ, fd, NULL) ? -1 : flipped(fd, to, NEXT(pread)(fd, to, bytes, at));
 }
@@ -158,18 +161,33 @@ ssize_t write(int fd, const void *from, size_t bytes) {
     const int is_first = atomic_load(&counts[WRITE]) == atomic_load(&nth);
     return is_first && bytes > 1 ? NEXT(write)(fd, from, bytes / 2) : -1;
 }
-/* Writes at an offset: as above where those after it fail, too; and a device that loses power takes half of what it says that it took. */
+/* Writes at an offset: as above where those after it fail, too; and a device that loses power takes half of what it
+ * says that it took. */
 #define WRITES_AT(name, offset)                                                                                        \
     ssize_t name(int fd, const void *from, size_t bytes, offset at) {                                                  \
         if (bytes > 1 && fails_file(TEAR, fd, NULL))                                                                   \
             return NEXT(name)(fd, from, bytes / 2, at) < 0 ? -1 : (ssize_t)bytes;                                      \
-        if (!fails_file(STORE, fd, NULL))                                                                              \
+        const int is_store = fails_file(STORE, fd, NULL);                                                              \
+        if (!is_store && !fails_file(WRITE, fd, NULL))                                                                 \
             return NEXT(name)(fd, from, bytes, at);                                                                    \
-        const int is_first = atomic_load(&counts[STORE]) == atomic_load(&nth) && atomic_load(&sticky);                 \
+        const int is_first = is_store ? atomic_load(&counts[STORE]) == atomic_load(&nth) && atomic_load(&sticky)       \
+                                      : atomic_load(&counts[WRITE]) == atomic_load(&nth);                              \
         return is_first && bytes > 1 ? NEXT(name)(fd, from, bytes / 2, at) : -1;                                       \
     }
 WRITES_AT(pwrite, off_t)
 WRITES_AT(pwrite64, off64_t)
+int posix_fallocate(int fd, off_t at, off_t bytes) {
+    return fails_file(WRITE, fd, NULL) ? atomic_load(&failure) : NEXT(posix_fallocate)(fd, at, bytes);
+}
+int posix_fallocate64(int fd, off64_t at, off64_t bytes) {
+    return fails_file(WRITE, fd, NULL) ? atomic_load(&failure) : NEXT(posix_fallocate64)(fd, at, bytes);
+}
+int ftruncate(int fd, off_t bytes) {
+    return fails_file(WRITE, fd, NULL) ? -1 : NEXT(ftruncate)(fd, bytes);
+}
+int ftruncate64(int fd, off64_t bytes) {
+    return fails_file(WRITE, fd, NULL) ? -1 : NEXT(ftruncate64)(fd, bytes);
+}
 int fsync(int fd) {
     return fails_file(SYNC, fd, NULL) ? -1 : NEXT(fsync)(fd);
 }
