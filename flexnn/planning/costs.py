@@ -57,12 +57,7 @@ Known = dict[tuple[object, ...], tuple[NodeCosts, int]]
 
 
 def graph_costs(
-    graph: Graph,
-    setting: Setting,
-    *,
-    every_variant: bool = False,
-    in_file: bool = False,
-    seen: Known | None = None,
+    graph: Graph, setting: Setting, *, every_variant: bool = False, in_file: bool = False, seen: Known | None = None
 ) -> Costs:
     """Return sizes, lifetimes in nodes, and the variants of each node, the fastest first. ``every_variant``: also those
     that are neither the fastest nor save workspace. ``in_file``: tables stay in the file where they can. ``seen``:
@@ -91,11 +86,7 @@ def graph_costs(
         alike = node.op, params.tobytes(), shapes, stores or (table and (table.rows, table.chunk_bytes))
         found = seen.get(alike)
         if found is None:
-            try:
-                read = _core.op_zeros(node.op, params)
-            except ValueError as error:  # of an open model's artifact, which was checked for less
-                raise GraphError(f"node {node.name!r}: {error}") from None
-            known = _node_costs(graph, node, params, setting)
+            read, known = _zeros(node, params), _node_costs(graph, node, params, setting)
             if table is not None or stores:
                 known.variants = [_moving_rows(table, tensors[node.outputs[0]].nbytes, setting)]
             else:
@@ -125,6 +116,14 @@ def graph_costs(
     for w in small:
         costs.small_bytes += costs.occupied_bytes(graph.weights[w].offset, graph.weights[w].nbytes)
     return costs
+
+
+def _zeros(node: Node, params: NDArray[np.int32]) -> int:
+    """Return how many zeros a node reads. Raises GraphError."""
+    try:
+        return _core.op_zeros(node.op, params)
+    except ValueError as error:  # of an open model's artifact, which was checked for less
+        raise GraphError(f"node {node.name!r}: {error}") from None
 
 
 def _lifetimes(graph: Graph, roots: list[int], weights: list[int]) -> tuple[dict[int, int], dict[int, int]]:
