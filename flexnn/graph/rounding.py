@@ -32,7 +32,7 @@ class Rounded(NamedTuple):
 
 def limits(form: WeightForm) -> tuple[int, int]:
     """Return the least and the largest integer of a form."""
-    if form.minimum:
+    if form.minimum and form.bits < 8:
         return 0, (1 << form.bits) - 1
     return (-127 if form.bits == 8 else -(1 << form.bits - 1)), (1 << form.bits - 1) - 1
 
@@ -111,6 +111,8 @@ def _ranges(blocks: F32, form: WeightForm) -> tuple[F32, F32 | None]:
     """Scales and minima of blocks: those with the smallest squares of errors among a few."""
     if form.minimum:
         low, high = blocks.min(axis=1), blocks.max(axis=1)
+        if form.bits == 8:
+            return _held((high - low) / 254, form.scales), _held((high + low) / 2, form.minimum)
         tried = [(_held((high - low) * f / 15, form.scales), _held(low + (high - low) * (1 - f) / 2, form.minimum))
                  for f in _SHRUNK]  # fmt: skip
         return _best(blocks, tried, form)

@@ -117,7 +117,7 @@ class Nodes:
 
     def _blocks(self, found: GgufTensor) -> tuple[str, str, str]:
         """Names of the integers of a matrix, of their scales, and of what is added last, "" where nothing is."""
-        split = _SPLITS.get(found.kind.name)
+        split = SPLITS.get(found.kind.name)
         if split is None:
             raise GraphError(f"tensor {found.name!r}: type {found.kind.name} is not supported")
         rows, columns = found.shape
@@ -164,6 +164,14 @@ def _fifths(raw: Array, start: int) -> Array:
     return whole
 
 
+def _fifths_of_256(raw: Array) -> Array:
+    """The 256 numbers of 5 bits: bit b of 32 bytes is the fifth one of block b, the others lie as those of 4 bits."""
+    upper = np.concatenate([raw[..., 16:48] >> np.uint8(b) & np.uint8(1) for b in range(8)], -1) << np.uint8(4)
+    low = _nibbles(raw[..., 48:176].reshape(*raw.shape[:-1], 4, 32)).reshape(upper.shape)
+    whole: Array = low | upper
+    return whole
+
+
 def _of_256(raw: Array, start: int, part: int) -> Array:
     """Numbers of the 8 blocks of 32 in each block of 256: the float16 at ``start`` times the block's 6 bits. ``part``:
     0 of scales, 1 of minima. Float32 holds the products exactly.
@@ -202,7 +210,7 @@ def _block(kind: str) -> int:
 
 
 _Split = dict[str, tuple[str, Callable[[Array], Array]]]
-_SPLITS: dict[str, _Split] = {
+SPLITS: dict[str, _Split] = {
     "Q4_0": {
         "whole": ("i8", lambda raw: _nibbles(raw[..., 2:]).view(np.int8) - np.int8(8)),
         "scales": ("f16", _half_at(0)),
@@ -217,10 +225,20 @@ _SPLITS: dict[str, _Split] = {
         "scales": ("f32", lambda raw: _of_256(raw, 0, 0)),
         "least": ("f32", lambda raw: -_of_256(raw, 2, 1)),
     },
+    "Q5_K": {
+        "whole": ("i8", lambda raw: _fifths_of_256(raw).view(np.int8)),
+        "scales": ("f32", lambda raw: _of_256(raw, 0, 0)),
+        "least": ("f32", lambda raw: -_of_256(raw, 2, 1)),
+    },
     "Q6_K": {"whole": ("i8", _sixths), "scales": ("f32", _scales_of_16)},
     "Q5_0": {
         "whole": ("i8", lambda raw: _fifths(raw, 2).view(np.int8) - np.int8(16)),
         "scales": ("f16", _half_at(0)),
+    },
+    "Q5_1": {
+        "whole": ("i8", lambda raw: _fifths(raw, 4).view(np.int8)),
+        "scales": ("f16", _half_at(0)),
+        "least": ("f16", _half_at(2)),
     },
     "Q8_0": {"whole": ("i8", lambda raw: raw[..., 2:].view(np.int8)), "scales": ("f16", _half_at(0))},
 }

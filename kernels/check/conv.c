@@ -362,9 +362,9 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
              (double)fx_panel_layout_of(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR).bytes *
                  p->cout / FX_NR;
     static const char *const forms[] = {
-        [FX_WTYPE_F32] = "",       [FX_WTYPE_F16] = " f16",       [FX_WTYPE_S8] = " s8",   [FX_WTYPE_S8B] = " s8b",
-        [FX_WTYPE_S8BF] = " s8bf", [FX_WTYPE_Q4] = " q4",         [FX_WTYPE_Q4F] = " q4f", [FX_WTYPE_Q4M] = " q4m",
-        [FX_WTYPE_Q4MF] = " q4mf", [FX_WTYPE_S8B16F] = " s8b16f", [BYTES] = " s8 of bytes"};
+        [FX_WTYPE_F32] = "",       [FX_WTYPE_F16] = " f16",       [FX_WTYPE_S8] = " s8",     [FX_WTYPE_S8B] = " s8b",
+        [FX_WTYPE_S8BF] = " s8bf", [FX_WTYPE_Q4] = " q4",         [FX_WTYPE_Q4F] = " q4f",   [FX_WTYPE_Q4M] = " q4m",
+        [FX_WTYPE_Q4MF] = " q4mf", [FX_WTYPE_S8B16F] = " s8b16f", [FX_WTYPE_S8MF] = " s8mf", [BYTES] = " s8 of bytes"};
     snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d%s", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
              p->group, bench_shapes[i].kernel % FORM, forms[form]);
     return 1;

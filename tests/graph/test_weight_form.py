@@ -17,6 +17,7 @@ def test_the_forms_are_these() -> None:
     assert fields == {
         "f32": (32, 0, 0, 0), "f16": (16, 0, 0, 0), "s8": (8, 0, 4, 0), "s8b": (8, 32, 2, 0), "s8bf": (8, 32, 4, 0),
         "q4": (4, 32, 2, 0), "q4f": (4, 32, 4, 0), "q4m": (4, 32, 2, 2), "q4mf": (4, 32, 4, 4), "s8b16f": (8, 16, 4, 0),
+        "s8mf": (8, 32, 4, 4),
     }  # fmt: skip
     dtypes = {name: form.dtype for name, form in FORMS.items()}
     assert dtypes == {

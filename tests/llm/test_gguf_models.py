@@ -6,10 +6,14 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 
 import flexnn
+from flexnn.graph import rounding
+from flexnn.graph.weight_form import FORMS
+from flexnn.llm import weights
 from tests.support.gguf_models import SMALL, TYPES, Small, logits, write_small
 
 
@@ -60,3 +64,24 @@ def test_type_of_tensors_is_exact(tmp_path: Path, kind: str) -> None:
     ids = np.random.default_rng(2).integers(0, small.vocabulary, 7).tolist()
     session = flexnn.Session(flexnn.compile(tmp_path / "small.gguf"))
     np.testing.assert_allclose(_run(session, small, ids, [6]), logits(small, tensors, ids), atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if kind.startswith("Q")])
+def test_numbers_of_blocks_are_those_of_gguf(kind: str) -> None:
+    """Bit for bit, as integers with scales and minima, and again out of the form that stores them."""
+    rng = np.random.default_rng(4)
+    block, nbytes = gguf.GGML_QUANT_SIZES[TYPES[kind]]
+    raw = rng.integers(0, 256, (16, 1024 // block, nbytes), dtype=np.uint8)
+    scales = (rng.standard_normal((*raw.shape[:2], 2)) / 100).astype(np.float16).view(np.uint8)
+    has_least = kind.endswith("_1") or kind in ("Q4_K", "Q5_K")
+    at, size = (208, 2) if kind == "Q6_K" else (0, 4 if has_least else 2)
+    raw[..., at : at + size] = scales[..., :size]
+    wanted = gguf.dequantize(raw.reshape(16, -1), TYPES[kind])
+    whole, steps, *least = (read(raw).reshape(16, -1).astype(np.float32) for _, read in weights.SPLITS[kind].values())
+    each = whole.shape[1] // steps.shape[1]
+    found = whole * np.repeat(steps, each, 1) + (np.repeat(least[0], each, 1) if least else np.float32(0))
+    np.testing.assert_array_equal(found, wanted)
+    name = ("q4" if kind[1] == "4" else "s8" if least else "s8b") + ("m" if least else "") + "f"
+    form = FORMS["s8b16f" if each == 16 else name]
+    made = rounding.exactly(wanted.T, form, steps.T, least[0].T if least else None)
+    np.testing.assert_array_equal(rounding.widened(made, form).T, wanted)

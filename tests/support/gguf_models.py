@@ -14,7 +14,8 @@ TYPES = {
                                  gguf.GGMLQuantizationType.BF16, gguf.GGMLQuantizationType.Q8_0,
                                  gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q4_1,
                                  gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q6_K,
-                                 gguf.GGMLQuantizationType.Q5_0)
+                                 gguf.GGMLQuantizationType.Q5_0, gguf.GGMLQuantizationType.Q5_1,
+                                 gguf.GGMLQuantizationType.Q5_K)
 }  # fmt: skip
 
 
@@ -113,9 +114,11 @@ def tensors_of(small: Small, seed: int = 0) -> dict[str, np.ndarray]:
 def _blocks_of_256(values: np.ndarray, kind: str) -> np.ndarray:
     """Blocks of this shape, which gguf does not make: random bytes, and scales that make small numbers."""
     rng = np.random.default_rng(values.size)
-    raw = rng.integers(0, 256, (values.shape[0], values.shape[1] // 256, 144 if kind == "Q4_K" else 210), np.uint8)
+    nbytes = {"Q4_K": 144, "Q5_K": 176, "Q6_K": 210}[kind]
+    raw = rng.integers(0, 256, (values.shape[0], values.shape[1] // 256, nbytes), np.uint8)
     scales = rng.uniform(0.5, 1, (*raw.shape[:2], 2)) * (2e-4, 1.5e-3)
-    if kind == "Q4_K":
+    if kind != "Q6_K":
+        scales /= 1 if kind == "Q4_K" else (2, 1)
         raw[..., :4] = scales.astype(np.float16).view(np.uint8)
     else:
         raw[..., 208:] = (scales[..., :1] / 16).astype(np.float16).view(np.uint8)

@@ -120,7 +120,7 @@ class Narrow:
     def is_signed(self) -> bool:
         """Whether the integers less their zero are sure to fit into 8 bits with a sign."""
         if self.block:
-            return self.whole.dtype == "i8" and self.zero is None and self.least is None
+            return self.whole.dtype == "i8" and self.zero is None
         middle = {"i8": 0, "u8": 128}.get(self.whole.dtype)
         return middle is not None and bool(np.all((0 if self.zero is None else self.zero.load()) == np.int64(middle)))
 
@@ -335,13 +335,15 @@ def block_form(weights: Const, axis: int) -> tuple[str, WeightSource, WeightSour
     if narrow is None or narrow.axis != axis or narrow.steps is None:
         return None
     has_least = narrow.zero is not None or narrow.least is not None
-    form = ("q4m" if has_least else "q4") if narrow.bits == 4 else "s8b"
-    if narrow.block == FORMS["s8b16f"].block and form == "s8b":
+    form = ("q4m" if has_least else "q4") if narrow.bits == 4 else "s8m" if narrow.least is not None else "s8b"
+    if form == "s8m":
+        form = "s8mf"
+    elif narrow.block == FORMS["s8b16f"].block and form == "s8b":
         form = "s8b16f"
     elif narrow.zero is not None or not all(_is_halves(v) for v in (narrow.steps, narrow.least) if v is not None):
         form += "f"
     own, count = FORMS[form].block, weights.shape[1 - axis]
-    if not narrow.block or narrow.block % own or not (narrow.is_signed or FORMS[form].minimum):
+    if not narrow.block or narrow.block % own or not (narrow.is_signed or form.startswith("q4m")):
         return None
     times, blocks = narrow.block // own, -(-count // own)
     steps, zero, lowest = narrow.steps, narrow.zero, narrow.least

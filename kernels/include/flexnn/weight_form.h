@@ -7,7 +7,8 @@
 
 /* A form. With scales a weight is an integer that stands for scale * integer + minimum, without them it is a float. The
  * weights of an output channel, in the panel's order, have one scale and one minimum for each block of them. A scale or
- * a minimum of 2 bytes is IEEE binary16. Integers have a sign where there is no minimum: they count from 0 otherwise.
+ * a minimum of 2 bytes is IEEE binary16. Integers have a sign, but for those of 4 bits where there is a minimum: they
+ * count from 0.
  *
  * Integers of 8 bits follow one another as floats do. Those of 4 bits stand in groups of 8 weights of all FX_NR
  * channels: 32 bits for each channel, the first weight lowest. The last group of a panel is a whole one. */
@@ -25,6 +26,7 @@ static const fx_weight_form fx_weight_forms[] = {
     [FX_WTYPE_S8B] = {.bits = 8, .block = 32, .scales = sizeof(uint16_t)},
     [FX_WTYPE_S8BF] = {.bits = 8, .block = 32, .scales = sizeof(float)},
     [FX_WTYPE_S8B16F] = {.bits = 8, .block = 16, .scales = sizeof(float)},
+    [FX_WTYPE_S8MF] = {.bits = 8, .block = 32, .scales = sizeof(float), .minimum = sizeof(float)},
     [FX_WTYPE_Q4] = {.bits = 4, .block = 32, .scales = sizeof(uint16_t)},
     [FX_WTYPE_Q4F] = {.bits = 4, .block = 32, .scales = sizeof(float)},
     [FX_WTYPE_Q4M] = {.bits = 4, .block = 32, .scales = sizeof(uint16_t), .minimum = sizeof(uint16_t)},
