@@ -7,7 +7,7 @@ graph itself is (planning/bands.py), so a form may repeat work, write, or both. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import NamedTuple
 
 from flexnn.graph.ir import Graph
@@ -27,6 +27,10 @@ CUTS_MAX = 8
 """Most activations that are spilled although they do not wait."""
 TRIED_MAX = 3
 """Most activations that are tried for one more to spill."""
+SPLITS_MAX, TRIED_INSIDE_MAX = 4, 12
+"""Most activations inside walks that are spilled, and most that are tried for one more."""
+NEAR = 1.15
+"""Memory as a multiple of the least, in which such a form takes the least time."""
 
 
 class SpillForm(NamedTuple):
@@ -77,25 +81,69 @@ def _found(base: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], *, in_
         return
     way = _way(base, waits, cuts, costs_of)
     best = _best(way, in_bands=in_bands)
-    yield from _forms(way, waits, cuts, in_bands=in_bands)
+    forms = list(_forms(way, waits, cuts, in_bands=in_bands))
+    yield from forms
     while len(cuts) < CUTS_MAX:
         around = [root for root in _around(way, best) if root in fit and root not in cuts]
-        for root in around[:TRIED_MAX]:
+        inside = [root for root in _inside(way, [_region_of(best)]) if root in fit and root not in cuts]
+        for root in (*around[:TRIED_MAX], *inside[:TRIED_INSIDE_MAX]):
             fewer = [other for other in waits if other != root]
             other_way = _way(base, fewer, [*cuts, root], costs_of)
             other = _best(other_way, in_bands=in_bands)
             if other.nbytes <= WORTH * best.nbytes:
                 waits, cuts, way, best = fewer, [*cuts, root], other_way, other
-                yield from _forms(way, waits, cuts, in_bands=in_bands)
+                forms = list(_forms(way, waits, cuts, in_bands=in_bands))
+                yield from forms
                 break
         else:
+            break
+    if forms:
+        yield from _repeating_less(base, way, forms, fit, costs_of)
+
+
+def _repeating_less(
+    base: Graph, way: Way, forms: list[SpillForm], fit: Container[int], costs_of: Callable[[Graph], Costs]
+) -> Iterator[SpillForm]:
+    """Yield forms that also spill activations inside the walks of ``forms``, which ``way`` is walked in: two short
+    walks repeat less than a long one.
+    """
+    room = int(NEAR * min(form.nbytes for form in forms))
+    for _ in range(SPLITS_MAX):
+        form = _fastest(forms, room)
+        inside = [root for root in _inside(way, form.regions) if root in fit and root not in form.cuts]
+        tried = []
+        for root in inside[:TRIED_INSIDE_MAX]:
+            fewer, cuts = tuple(other for other in form.waiting if other != root), (*form.cuts, root)
+            other_way = _way(base, fewer, cuts, costs_of)
+            more = list(_forms(other_way, fewer, cuts, in_bands=True))
+            if any(one.nbytes <= room for one in more):
+                tried.append((_fastest(more, room).work, other_way, more))
+        work, way, forms = min(tried, key=lambda one: one[0], default=(form.work, way, forms))
+        if work > WORTH * form.work:
             return
+        yield from forms
+
+
+def _fastest(forms: list[SpillForm], room: int) -> SpillForm:
+    """Return the form that takes the least time of those that need at most ``room`` bytes."""
+    return min((form for form in forms if form.nbytes <= room), key=lambda form: form.work)
+
+
+def _inside(way: Way, regions: Sequence[Region]) -> list[int]:
+    """Return the activations that live inside walks, the smallest first."""
+    lives = zip(way.costs.roots, way.costs.root_bytes, way.costs.first_node, way.costs.last_node, strict=True)
+    inner = [
+        (size, root)
+        for root, size, first, last in lives
+        if any(first >= region.first and last <= region.last for region in regions)
+    ]
+    return [root for _, root in sorted(inner)]
 
 
 def _way(
     base: Graph,
-    waits: list[int] | tuple[int, ...],
-    cuts: list[int] | tuple[int, ...],
+    waits: Sequence[int],
+    cuts: Sequence[int],
     costs_of: Callable[[Graph], Costs],
 ) -> Way:
     graph = with_spills(base, waits, cuts)
@@ -109,9 +157,14 @@ def _best(way: Way, *, in_bands: bool) -> Found:
     return min(search.tightest() if in_bands else [search.whole()], key=lambda found: found.nbytes)
 
 
+def _region_of(found: Found) -> Region:
+    """Return the walk of the neediest node; that node alone where it is not walked."""
+    return next((r for r in found.regions if r.first <= found.worst <= r.last), Region(found.worst, found.worst, 1))
+
+
 def _around(way: Way, found: Found) -> list[int]:
     """Return the activations that live around the neediest node, or around its walk, the largest first."""
-    region = next((r for r in found.regions if r.first <= found.worst <= r.last), Region(found.worst, found.worst, 1))
+    region = _region_of(found)
     lives = zip(way.costs.roots, way.costs.root_bytes, way.costs.first_node, way.costs.last_node, strict=True)
     around = [
         (size, root)
@@ -121,7 +174,7 @@ def _around(way: Way, found: Found) -> list[int]:
     return [root for _, root in sorted(around, reverse=True)]
 
 
-def _forms(way: Way, waits: list[int], cuts: list[int], *, in_bands: bool) -> Iterator[SpillForm]:
+def _forms(way: Way, waits: Sequence[int], cuts: Sequence[int], *, in_bands: bool) -> Iterator[SpillForm]:
     if not way.graph.spills:
         return
     moved = 2 * BYTE_WORK * sum(spill.nbytes for spill in way.graph.spills)
