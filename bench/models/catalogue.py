@@ -13,13 +13,17 @@ from bench.models.build import build
 from bench.models.fetch import FILES, fetch
 from bench.models.inputs import input_shapes, random_feed
 from bench.models.narrow import SOURCES, make
+from bench.models.segmentation import NETS
+from bench.models.segmentation import build as build_segmentation
 from bench.models.transformers import TRANSFORMERS
 from bench.models.zoo import ZOO
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """``kind``: "small", "full" (published size, random weights), "trained" or "narrow" (quantised)."""
+    """``kind``: "small", "full" (published size, random weights), "trained", "narrow" (quantised) or
+    "segmentation" (built, activations that outweigh weights).
+    """
 
     name: str
     kind: str
@@ -41,6 +45,8 @@ class Model:
         if self.kind == "narrow":
             name, _, form = self.name.rpartition("_")
             return make(next(source for source in SOURCES if source.name == name), form)
+        if self.kind == "segmentation":
+            return build_segmentation(self.name)
         return build(self.name.removesuffix("_small"), self.kind == "small")
 
     def feed(self, seed: int) -> dict[str, NDArray[Any]]:
@@ -62,18 +68,19 @@ TRAINED = [
     Model(f.name, "trained", f.shapes, f.scale) for f in FILES if f.path.parent == MODELS and f.path.suffix == ".onnx"
 ]
 NARROW = [Model(f"{s.name}_{form}", "narrow", dict(s.shapes)) for s in SOURCES for form in s.forms]
-CATALOGUE = {model.name: model for model in (*SMALL, *FULL, *TRAINED, *NARROW)}
+SEGMENTATION = [Model(name, "segmentation") for name in NETS]
+CATALOGUE = {model.name: model for model in (*SMALL, *FULL, *TRAINED, *NARROW, *SEGMENTATION)}
 CLASSICS = [name for name in ZOO if name != "resnext50_split"]
 """The eight whose geometric mean is compared."""
 
 
 def chosen(names: list[str], default: list[str]) -> list[Model]:
-    """Models by name, or a whole kind: small, full, trained, narrow, classics, all."""
+    """Models by name, or a whole kind: small, full, trained, narrow, segmentation, classics, all."""
     models: dict[str, Model] = {}
     for name in names or default:
         found = {n: m for n, m in CATALOGUE.items() if name in (n, m.kind, "all", "classics" if n in CLASSICS else n)}
         if not found:
-            known = f"{', '.join(CATALOGUE)}; small, full, trained, narrow, classics, all"
+            known = f"{', '.join(CATALOGUE)}; small, full, trained, narrow, segmentation, classics, all"
             raise SystemExit(f"error: no model {name!r}; there are {known}")
         models |= found
     return list(models.values())

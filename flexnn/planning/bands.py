@@ -154,9 +154,19 @@ class Found(NamedTuple):
 class Search:
     """Search for the walks of a graph whose memory, with that of its nodes, is the least."""
 
-    def __init__(self, tables: tuple[I64, I64, I64], cost_max: float, memo: I64 | None = None) -> None:
-        """``memo``: of another search of the same tables (``new_memo``), which makes this one faster."""
+    def __init__(
+        self,
+        tables: tuple[I64, I64, I64],
+        cost_max: float,
+        memo: I64 | None = None,
+        *,
+        regions_max: int = REGIONS_MAX,
+    ) -> None:
+        """``memo``: of another search of the same tables (``new_memo``), which makes this one faster; ``regions_max``:
+        most walks.
+        """
         nodes = tables[0]
+        self._regions_max = regions_max
         self._memo = new_memo() if memo is None else memo
         self._tables, self._images, self._needs = tables, nodes[:, 3], nodes[:, 5]
         grows = np.diff(_bytes_between(tables))
@@ -190,7 +200,7 @@ class Search:
         ends = self._ends if is_wide else np.zeros_like(barred)
         regions: list[Region] = []
         added = work = 0
-        while len(regions) < REGIONS_MAX and len(needs):
+        while len(regions) < self._regions_max and len(needs):
             worst = int(needs.argmax())
             if barred[worst] or needs[worst] <= floor:
                 break
@@ -215,11 +225,11 @@ def new_memo() -> I64:
     return np.zeros((MEMO, 3), np.int64)
 
 
-def found_in(way: Way) -> Iterator[Found]:
-    """Yield good walks of a graph, of each cost."""
+def found_in(way: Way, regions_max: int = REGIONS_MAX) -> Iterator[Found]:
+    """Yield good walks of a graph, of each cost; ``regions_max``: most walks at once."""
     memo = new_memo()
     for cost in COSTS_MAX:
-        yield from Search(way.tables, cost, memo).all()
+        yield from Search(way.tables, cost, memo, regions_max=regions_max).all()
 
 
 def _bytes_between(tables: tuple[I64, I64, I64]) -> I64:

@@ -33,6 +33,8 @@ MILDER = 0.5
 """Memory that a milder form needs beyond the tightest one, as a fraction of what sizes tell of it: they tell too much
 where other things than the neediest node decide.
 """
+WRITTEN = 3
+"""Forms that spill which are written out to find the one that has the smallest budget."""
 AS_FAST = 1 + 1e-9
 """Time as a multiple of the fastest kernels' at which activations are left whole."""
 
@@ -140,10 +142,16 @@ class Planner:
         """Planner of the tightest form that spills activations, where that is allowed and worth it."""
         if not self._setting.spills:
             return None
-        spilling = next((p for form in self._spill_forms if (p := self._spilling_as(form)) is not None), None)
+        spilling: VariantPlanner | None = None
+        for form in self._spill_forms[:WRITTEN]:  # sizes tell too little of what nodes take that fetch
+            planner = self._spilling_as(form)
+            if planner is not None and (spilling is None or planner.minimum < spilling.minimum):
+                spilling, tightest = planner, form
         least = min(planner.minimum for planner in (self._whole, self._tight) if planner is not None)
         if spilling is None or spilling.minimum > WORTH * least:
             return None
+        self._spill_forms.remove(tightest)
+        self._spill_forms.insert(0, tightest)
         for planner in (self._whole, self._tight):
             if planner is not None:
                 self._count_beside(planner, spilling)

@@ -24,9 +24,11 @@ LARGE = 0.02
 """Smallest activation that is spilled, as a fraction of the most bytes alive at once."""
 ROWS_MAX = 1 << 14
 """Most rows of an activation that is spilled: each has a checksum."""
-PIECE_BYTES = 1 << 20
-"""Smallest part of an activation that is fetched at once, where no band says how much."""
-PIECES_MAX = 32
+PIECE_BYTES = 4 << 20
+"""Smallest part of an activation that is fetched at once, where no band says how much: a node takes 16 KiB beside the
+arena, and smaller parts spare less.
+"""
+PIECES_MAX = 4
 """Most such parts."""
 
 

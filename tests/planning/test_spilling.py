@@ -17,7 +17,7 @@ import pytest
 import flexnn
 from bench.models.segmentation import build
 from flexnn.artifact import open_artifact
-from flexnn.planning import MachineProfile, Planner, Setting
+from flexnn.planning import MachineProfile, Planner, Setting, spill_forms
 from flexnn.planning.errors import PlanError
 from flexnn.run.fixed import FixedRun
 from flexnn.session import open_for_tests
@@ -69,6 +69,17 @@ def test_spilling_lowers_the_smallest_budget(artifact):
     assert plan.program.spill_bytes >= plan.bytes_written_per_run
     assert plan.bytes_written_per_day(10) == 10 * plan.bytes_written_per_run
     plan.check()
+
+
+def test_walks_are_cut_where_that_spares_memory_and_work(tmp_path, monkeypatch):
+    """Activations inside a walk are spilled, too: two short walks repeat less than a long one."""
+    flexnn.compile(build("unet", tmp_path, size=512, base=16), tmp_path / "model.flexnn")
+    forms = planner_of(tmp_path / "model.flexnn", spills=True)._spill_forms
+    monkeypatch.setattr(spill_forms, "LOOKS", 0)
+    others = planner_of(tmp_path / "model.flexnn", spills=True)._spill_forms
+    assert forms[0].nbytes < 0.9 * others[0].nbytes
+    work = min(form.work for form in forms if form.nbytes <= others[0].nbytes)
+    assert work < 0.9 * others[0].work
 
 
 def test_nothing_is_spilled_without_a_limit_or_a_folder(unet):
