@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,8 @@ class LanguageModel:
         self.speed = Speed()
         self._held: list[int] = []
         self._lock = Lock()
+        self._answering = 0
+        """Thread that began the last answer."""
 
     def close(self) -> None:
         """Close the session."""
@@ -128,9 +130,13 @@ class LanguageModel:
         stop: Sequence[str] = (),
     ) -> Iterator[str]:
         """Yield the text that follows the tokens of ``prompt``, as soon as it is sure. Raises StateError before the
-        first where the state has no room for them.
+        first where the state has no room for them, or this thread has begun another answer that has not ended: those of
+        other threads are waited for.
         """
+        if self._lock.locked() and self._answering == get_ident():
+            raise StateError("this thread has begun another answer: it ends first, or is closed")
         with self._lock:
+            self._answering = get_ident()
             yield from self._answer(list(prompt), tokens, Sampler(sampling or Sampling()), Stream(stop))
 
     def _answer(self, prompt: list[int], tokens: int, sampler: Sampler, stream: Stream) -> Iterator[str]:

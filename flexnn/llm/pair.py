@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from flexnn.errors import StateError
 from flexnn.graph.state import CAPACITY
 from flexnn.planning import BudgetError
 from flexnn.session import Session
@@ -54,6 +56,9 @@ class EncoderDecoder:
                 plans when it runs, so its inputs may need more, which that run says.
             FlexNNError, OSError: As sessions do.
         """
+        self._lock = Lock()
+        self._answers = 0
+        """Number of answers that have begun: the decoder has the state of the last one."""
         self.capacity, self._start, self._ends = capacity, list(start), frozenset(ends)
         decoding: dict[str, Any] = {"kv_capacity": capacity, "cross_capacity": rows, **how}
         plain = {name: value for name, value in how.items() if name != "kv"}
@@ -75,19 +80,25 @@ class EncoderDecoder:
 
     def tokens(self, feed: Feed, *, most: int | None = None, sampling: Sampling | None = None) -> Iterator[int]:
         """Yield the tokens of the answer to the encoder's inputs, at most ``most``, without those that end it. Raises
-        StateError where they are too long.
+        StateError where they are too long, or another answer begins before this one ends.
         """
-        given = self._made_once(feed)
         sampler, text = Sampler(sampling or Sampling()), list(self._start)
-        self.decoder.reset()
-        step = self._one_by_one(text, given)
-        for _ in range(min(most or self.capacity, self.capacity - len(text))):
+        with self._lock:
+            self._answers += 1
+            answer = self._answers
+            given = self._made_once(feed)
+            self.decoder.reset()
+            step = self._one_by_one(text, given)
+        for _ in range(min(self.capacity if most is None else most, self.capacity - len(text))):
             token = sampler.choose(step, text)
             if token in self._ends:
                 return
             yield token
             text.append(token)
-            step = self._logits([token], {})
+            with self._lock:
+                if answer != self._answers:
+                    raise StateError("another answer has begun, which took the state of this one")
+                step = self._logits([token], {})
 
     def _one_by_one(self, tokens: Sequence[int], given: Feed) -> np.ndarray:
         """Return the logits behind the first tokens: some decoders take one at a time."""
@@ -128,7 +139,7 @@ def _opened(jobs: Sequence[tuple[Path, Mapping[str, Any]]], memory: int | None) 
     """
     if memory is None:
         return [Session(path, **how) for path, how in jobs]
-    sizes = [os.path.getsize(path) for path, _ in jobs]
+    sizes = [max(1, os.path.getsize(path)) for path, _ in jobs]
     least = [0] * len(jobs)
     while True:
         spare = max(0, memory - sum(least))

@@ -160,3 +160,14 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.onnx").write_bytes(b"\x08\x01")
     with pytest.raises(flexnn.GraphError, match="not a GGUF file"):
         LanguageModel(tmp_path / "x.onnx")
+
+
+def test_an_answer_inside_another_is_refused(model: LanguageModel) -> None:
+    """Was a hang."""
+    prompt = model.tokens.cut("hello")
+    first = model.answer(prompt, tokens=20)
+    next(first)
+    with pytest.raises(StateError, match="another answer"):
+        list(model.answer(prompt, tokens=2))
+    first.close()  # type: ignore[attr-defined]
+    assert "".join(model.answer(prompt, tokens=2)) is not None

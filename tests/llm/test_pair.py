@@ -105,3 +105,23 @@ def test_a_decoder_that_lacks_keys_and_values_says_so(tmp_path: Path) -> None:
         pytest.raises(ValueError, match=r"decoder's input 'past_key_values\.0\.encoder\.key': give the model"),
     ):
         list(pair.tokens(feed_of(3)))
+
+
+def test_an_answer_whose_state_another_took_ends_with_an_error(tmp_path: Path) -> None:
+    """Was: it went on with tokens of the other one."""
+    encoder = compiled(write_encoder(tmp_path / "encoder.onnx"))
+    decoder = compiled(write_pair(tmp_path / "decoder.onnx", "t5", "alone"))
+    with EncoderDecoder(encoder, decoder, start=[0, 5], ends=(), capacity=24, rows=40, memory="64MiB") as pair:
+        alone = list(pair.tokens(feed_of(9), most=5))
+        first, second = pair.tokens(feed_of(3), most=5), pair.tokens(feed_of(9), most=5)
+        made = [next(first), next(second)]
+        with pytest.raises(flexnn.StateError, match="another answer has begun"):
+            next(first)
+        assert [made[1], *second] == alone
+        assert list(pair.tokens(feed_of(9), most=0)) == []
+
+
+def test_empty_files_are_no_models(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with pytest.raises(flexnn.FlexNNError):
+        EncoderDecoder(tmp_path / "empty", tmp_path / "empty", start=[0], ends=(), memory="64MiB")
