@@ -28,9 +28,9 @@ typedef struct fx_byte_finish {
  * for i < rows <= bytes->rows and j < columns <= FX_NR * panels, panels <= bytes->panels. run is a multiple of 4, and
  * whole runs are read. Where the level lays rows out, `laid` holds them, and a is not read; where it lays panels out,
  * they are at `laid_w`, laid_panel bytes each, and w is read for their heads only. is_symmetric: no weight is -128; set
- * where the level asks for it. bias, where it is not NULL, stands for that of the panels, and scales likewise, FX_NR for
- * each. ahead: what another call will read; a level may prefetch 128 bytes there with each four of weights, and moves on
- * by ahead_step then. Or NULL, and a step of 0. */
+ * where the level asks for it. bias, where it is not NULL, stands for that of the panels, and scales likewise, FX_NR
+ * for each. ahead: what another call will read; a level may prefetch 128 bytes there with each four of weights, and
+ * moves on by ahead_step then. Or NULL, and a step of 0. */
 typedef struct fx_dot_u8 {
     const uint8_t *const *a; /* [runs][rows] */
     const void *laid;
