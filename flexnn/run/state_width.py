@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from flexnn import _core
@@ -12,6 +11,7 @@ from flexnn.graph.ir import Array, Graph
 from flexnn.graph.passes import run_passes
 from flexnn.graph.stateful import Stateful
 from flexnn.planning.overhead import NODE_BYTES, overhead_bytes
+from flexnn.quick_dataclass import quick_dataclass
 
 from .constants import Packing
 from .engine import BoundProgram
@@ -32,7 +32,7 @@ class StateBudget(NamedTuple):
     once: Placed
 
 
-@dataclass(eq=False)
+@quick_dataclass(eq=False)
 class Width:
     """The program for a number of new tokens."""
 
