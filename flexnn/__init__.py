@@ -11,6 +11,7 @@ from flexnn.session import NodeArg, Session, SessionError
 if TYPE_CHECKING:
     from flexnn.compiler import compile  # noqa: A004
     from flexnn.llm.language import generate
+    from flexnn.llm.pair import EncoderDecoder
     from flexnn.planned import plan
     from flexnn.pool import Pool
 
