@@ -29,6 +29,7 @@ import flexnn
 from bench import ROOT
 from bench.cli import cli, table, tables, write_json
 from bench.process import ENVIRONMENT
+from flexnn.planning.overhead import MEASURING_BYTES
 from flexnn.session import open_for_tests
 
 from .moments import Interrupter, late_s, times_of
@@ -97,7 +98,7 @@ class Stages:
 
     def measure(self) -> None:
         os.environ["XDG_CACHE_HOME"] = str(self.folder / f"cache{time.monotonic_ns()}")
-        flexnn.Session(self.artifact, self.least, 2, profile="measure").close()
+        flexnn.Session(self.artifact, self.least + MEASURING_BYTES, 2, profile="measure").close()
 
     def close(self) -> None:
         if self.opened is not None:

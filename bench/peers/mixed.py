@@ -20,7 +20,7 @@ from bench.process import reset_peak, status
 HELD_MOST = 3
 
 
-def main(arguments: list[str]) -> None:
+def run(arguments: list[str]) -> None:
     memory, threads, runs = map(int, arguments[:3])
     feeds = []
     for name in arguments[4::2]:
@@ -45,4 +45,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(sys.argv[1:])

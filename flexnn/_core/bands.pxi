@@ -65,5 +65,7 @@ def bands_rows(tables, first, last, bands, rows):
         raise ValueError("rows for each band and node")
     with nogil:
         status = fx_bands_rows(&graph.graph, &choice, <int64_t *>filled.view.buf)
+    if status == FX_ERR_MEMORY:
+        raise MemoryError("bands")
     if status != FX_OK:
         raise ValueError("these nodes have no bands")
