@@ -233,17 +233,18 @@ class FixedRun:
         groups, parts, memory = self._options.groups, self._parts, self._options.memory
         if parts is None:
             return self._plan_anew(groups)
+        plan = None
         if memory is not None and parts.is_new:
             arena = self._arena_in(memory)
         else:
             plan = self._plan_anew(None if parts.is_new else groups)
             arena = plan.arena_bytes
-            if parts.lacks_any(self._graph, arena) is None:
-                return plan
-            del plan, self._planner
         lack = parts.lacks_any(self._graph, arena)
-        if lack is not None:
-            parts.measure(self._graph, arena, lack)
+        if lack is None:
+            return plan or self._plan_anew(groups)
+        plan = None
+        vars(self).pop("_planner", None)  # what it took is free to be measured in
+        parts.measure(self._graph, arena, lack)
         return self._plan_anew(groups)
 
     def _setting(self) -> Setting:
