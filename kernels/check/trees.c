@@ -1,4 +1,4 @@
-/* Ensembles of trees, node by node; in some cases an index of the forest is out of range, or a tree has a cycle. */
+/* Ensembles of trees, node by node; in some cases an index of the forest is out of range, or a branch leads back. */
 #include "check.h"
 
 #include <math.h>
@@ -90,27 +90,23 @@ static void fill(check_case *c) {
         damage(c);
 }
 
-/* The leaf where a row ends; NULL where an index is out of range or the way is too long. */
+/* The leaf where a row ends; NULL where an index is out of range or a branch leads back. */
 static const int32_t *leaf_of(const fx_trees_params *p, const int32_t *forest, const char *x, int32_t at) {
     const int words = words_of(p);
-    for (int32_t level = 0; level <= p->depth; level++) {
+    for (;;) {
         const int32_t *node = forest + (int64_t)at * words;
         const uint32_t meta = (uint32_t)node[words - 2];
-        if (meta & 1) {
-            if (meta >> 3 >= (uint32_t)p->features)
-                return NULL;
-            const double v = get(x + (meta >> 3) * (p->is_wide ? 8u : 4u), p->is_wide), t = get(node, p->is_wide);
-            const int holds = (!p->is_plain && meta & 2) ? v == t : v <= t;
-            at = node[words - 1] + !(holds || (!p->is_plain && meta & 4 && isnan(v)));
-        } else {
-            at = node[words - 1];
-        }
-        if (at < 0 || at >= p->nodes)
-            return NULL;
         if (!(meta & 1))
             return node;
+        if (meta >> 3 >= (uint32_t)p->features)
+            return NULL;
+        const double v = get(x + (meta >> 3) * (p->is_wide ? 8u : 4u), p->is_wide), t = get(node, p->is_wide);
+        const int holds = (!p->is_plain && meta & 2) ? v == t : v <= t;
+        const int32_t next = node[words - 1] + !(holds || (!p->is_plain && meta & 4 && isnan(v)));
+        if (next <= at || next >= p->nodes)
+            return NULL;
+        at = next;
     }
-    return NULL;
 }
 
 static void say(const fx_trees_params *p, double *score, int *said, double v) {

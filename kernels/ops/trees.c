@@ -1,7 +1,7 @@
-/* Ensembles of trees. Several walks go down at once, one level at a time, so that one waits for memory while the others
- * compare: of several trees by one row, or, where trees are few, of one tree by several rows. They jump nowhere on what
- * they compare: rows that were never seen take no longer than those that come again. The forest comes from a file: each
- * step checks the feature and the node that it names, and no walk takes more than `depth` steps.
+/* Ensembles of trees. Several walks of trees by rows go down at once, one level at a time, so that one waits for memory
+ * while the others compare; one that reaches a leaf begins the next tree or row at once. No walk jumps on what it
+ * compares, only on leaves: rows that were never seen take little longer than those that come again. The forest comes
+ * from a file: each step checks the feature and the node that it names, and leads forward, so that every walk ends.
  * https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html; what that leaves open is as onnxruntime does it. */
 #include "units.h"
 
@@ -11,6 +11,7 @@
 #define WALKS 8       /* at once */
 #define ROWS 32       /* of a block, walked tree by tree */
 #define SCORES 4096   /* of a block, if it has more than one row */
+#define LEAVES 8192   /* the same */
 #define DEPTH_MAX 128 /* of a tree */
 
 enum { BRANCH = 1, EQUAL = 2, MISSING = 4, MANY = EQUAL, FLAGS = 3 };
@@ -70,12 +71,13 @@ static int64_t output_bytes(const fx_params *u) {
 }
 
 static int64_t block_rows(const fx_trees_params *p) {
-    return fx_max64(1, fx_min64(ROWS, SCORES / p->results));
+    return fx_max64(1, fx_min64(ROWS, fx_min64(SCORES / p->results, LEAVES / p->trees)));
 }
 
 typedef struct workspace {
-    double *scores; /* [rows of a block][results] */
-    uint8_t *said;  /* the same: whether a leaf said that result */
+    double *scores;  /* [rows of a block][results] */
+    uint8_t *said;   /* the same: whether a leaf said that result */
+    int32_t *leaves; /* [rows of a block][trees]: where walks end */
     int64_t bytes;
 } workspace;
 
@@ -84,6 +86,7 @@ static workspace workspace_at(void *base, const fx_trees_params *p) {
     workspace s;
     FX_TAKE(s.scores, base, at, block_rows(p) * p->results);
     FX_TAKE(s.said, base, at, block_rows(p) * p->results);
+    FX_TAKE(s.leaves, base, at, block_rows(p) * p->trees);
     s.bytes = at;
     return s;
 }
@@ -150,58 +153,86 @@ static inline __attribute__((always_inline)) uint32_t leads_on(double x, double 
     return leads;
 }
 
-/* Takes walks from nodes at[] to the leaves where rows x[] end. is_wide, of, and is_one (x[0] is the row of all) are
- * constants where this is called, so each combination is a loop of its own. */
-static inline __attribute__((always_inline)) fx_status descend(const forest *f, const char *const *x, int32_t *at,
-                                                               int is_wide, kind of, int is_one) {
-    const uint32_t features = (uint32_t)f->p->features, nodes = (uint32_t)f->p->nodes;
-    const int64_t words = is_wide ? 4 : 3;
-    const int32_t *first = f->nodes;
-    uint32_t now[WALKS];
-    for (int i = 0; i < WALKS; i++)
-        now[i] = (uint32_t)at[i];
-    for (int32_t level = 0; level <= f->p->depth; level++) {
-        uint32_t branches = 0;
-#pragma GCC unroll 8
-        for (int i = 0; i < WALKS; i++) {
-            const int32_t *node = first + now[i] * words;
-            const uint32_t meta = (uint32_t)node[words - 2];
-            uint32_t feature = meta >> FLAGS;
-            if (__builtin_expect(feature >= features, 0)) {
-                if (meta & BRANCH)
-                    return FX_ERR_INDEX;
-                feature = 0;
-            }
-            const char *row = x[is_one ? 0 : i];
-            const double v = is_wide ? ((const double *)row)[feature] : (double)((const float *)row)[feature];
-            const uint32_t next = (uint32_t)node[words - 1] + (leads_on(v, number_at(node, is_wide), meta, of) & meta);
-            if (__builtin_expect(next >= nodes, 0))
-                return FX_ERR_INDEX;
-            now[i] = next;
-            branches |= meta;
-        }
-        if (branches & BRANCH)
-            continue;
-        for (int i = 0; i < WALKS; i++)
-            at[i] = (int32_t)now[i];
-        return FX_OK;
-    }
-    return FX_ERR_INDEX;
+/* A walk down a tree by a row. */
+typedef struct walk {
+    const char *x;
+    int32_t *leaf; /* where it ends; NULL: it is over, and none was left to begin */
+    uint32_t at;
+} walk;
+
+/* What is left to walk: from a tree's row on; the rows of a tree come one after another. */
+typedef struct rest {
+    const char *x;
+    int32_t *leaves; /* [rows][trees] */
+    int64_t rows, row, tree;
+} rest;
+
+static inline walk next_walk(const forest *f, rest *r) {
+    if (r->tree == f->p->trees)
+        return (walk){r->x, NULL, 0};
+    const walk w = {r->x + r->row * row_bytes(f->p), r->leaves + r->row * f->p->trees + r->tree, (uint32_t)r->tree};
+    r->row = r->row + 1 < r->rows ? r->row + 1 : 0;
+    r->tree += r->row == 0;
+    return w;
 }
 
-static fx_status walk(const forest *f, const char *const *x, int32_t *at, int is_one, kind of) {
-    if (is_one) {
-        if (f->p->is_wide)
-            return of == NUMBERS    ? descend(f, x, at, 1, NUMBERS, 1)
-                   : of == EQUALITY ? descend(f, x, at, 1, EQUALITY, 1)
-                                    : descend(f, x, at, 1, ALL, 1);
-        return of == NUMBERS    ? descend(f, x, at, 0, NUMBERS, 1)
-               : of == EQUALITY ? descend(f, x, at, 0, EQUALITY, 1)
-                                : descend(f, x, at, 0, ALL, 1);
+/* Takes a walk one level down, or begins the next one at a leaf; -1 where an index is out of range, else how many walks
+ * ended. is_wide and of are constants where this is called, so each combination is a loop of its own. */
+static inline __attribute__((always_inline)) int step(const forest *f, rest *r, walk *w, int is_wide, kind of) {
+    const int64_t words = is_wide ? 4 : 3;
+    const int32_t *node = f->nodes + w->at * words;
+    const uint32_t meta = (uint32_t)node[words - 2], feature = meta >> FLAGS;
+    if (!(meta & BRANCH)) {
+        if (!w->leaf)
+            return 0;
+        *w->leaf = (int32_t)w->at;
+        *w = next_walk(f, r);
+        return 1;
     }
+    if (__builtin_expect(feature >= (uint32_t)f->p->features, 0))
+        return -1;
+    const double v = is_wide ? ((const double *)w->x)[feature] : (double)((const float *)w->x)[feature];
+    const uint32_t next = (uint32_t)node[words - 1] + leads_on(v, number_at(node, is_wide), meta, of);
+    if (__builtin_expect(next <= w->at || next >= (uint32_t)f->p->nodes, 0))
+        return -1;
+    w->at = next;
+    return 0;
+}
+
+/* Finds the leaves of `r`. */
+static inline __attribute__((always_inline)) fx_status descend(const forest *f, rest *r, int is_wide, kind of) {
+    walk walks[WALKS];
+    for (int i = 0; i < WALKS; i++)
+        walks[i] = next_walk(f, r);
+    for (int64_t left = r->rows * f->p->trees; left > 0;) {
+#define STEP(i)                                                                                                        \
+    do {                                                                                                               \
+        const int ended = step(f, r, &walks[i], is_wide, of);                                                          \
+        if (ended < 0)                                                                                                 \
+            return FX_ERR_INDEX;                                                                                       \
+        left -= ended;                                                                                                 \
+    } while (0)
+        STEP(0);
+        STEP(1);
+        STEP(2);
+        STEP(3);
+        STEP(4);
+        STEP(5);
+        STEP(6);
+        STEP(7);
+    }
+    return FX_OK;
+}
+
+static fx_status find_leaves(const forest *f, const char *x, int64_t rows, kind of, int32_t *leaves) {
+    rest r = {.x = x, .leaves = leaves, .rows = rows};
     if (f->p->is_wide)
-        return of == NUMBERS ? descend(f, x, at, 1, NUMBERS, 0) : descend(f, x, at, 1, ALL, 0);
-    return of == NUMBERS ? descend(f, x, at, 0, NUMBERS, 0) : descend(f, x, at, 0, ALL, 0);
+        return of == NUMBERS    ? descend(f, &r, 1, NUMBERS)
+               : of == EQUALITY ? descend(f, &r, 1, EQUALITY)
+                                : descend(f, &r, 1, ALL);
+    return of == NUMBERS    ? descend(f, &r, 0, NUMBERS)
+           : of == EQUALITY ? descend(f, &r, 0, EQUALITY)
+                            : descend(f, &r, 0, ALL);
 }
 
 /* ---- what leaves say ---- */
@@ -245,56 +276,53 @@ static inline __attribute__((always_inline)) fx_status add_leaf(const forest *f,
     return FX_OK;
 }
 
-/* Walks of several trees, from `tree` on, by one row. Those that are too many go down the last tree again. */
-static fx_status walk_trees(const forest *f, int64_t tree, const char *x, kind of, double *scores, uint8_t *said) {
-    const int count = (int)fx_min64(WALKS, f->p->trees - tree);
-    int32_t at[WALKS];
-    for (int i = 0; i < WALKS; i++)
-        at[i] = (int32_t)tree + (i < count ? i : count - 1);
-    fx_status status = walk(f, &x, at, 1, of);
-    for (int i = 0; i < count && status == FX_OK; i++)
-        status = add_leaf(f, at[i], scores, said);
-    return status;
+/* Adds what the leaves of all trees say to the sum of one result, up to one that says something else; returns how many
+ * did. The sum stays in a register. */
+static inline __attribute__((always_inline)) int64_t add_first(const forest *f, const int32_t *leaves, double *score,
+                                                               int is_wide) {
+    const int64_t words = is_wide ? 4 : 3;
+    double wide = 0;
+    float narrow = 0;
+    int64_t tree = 0;
+    for (; tree < f->p->trees; tree++) {
+        const int32_t *node = f->nodes + leaves[tree] * words;
+        if (node[words - 2] & ~BRANCH)
+            break;
+        if (is_wide)
+            wide += number_at(node, 1);
+        else
+            narrow += (float)number_at(node, 0);
+    }
+    *score = is_wide ? wide : (double)narrow;
+    return tree;
 }
 
-/* Walks of one tree by several rows. */
-static fx_status walk_rows(const forest *f, int64_t tree, const char *x, int count, kind of, double *scores,
-                           uint8_t *said) {
-    const char *from[WALKS];
-    int32_t at[WALKS];
-    for (int i = 0; i < WALKS; i++) {
-        at[i] = (int32_t)tree;
-        from[i] = x + (i < count ? i : count - 1) * row_bytes(f->p);
+/* Adds what a row's leaves say, in the order of the trees. */
+static fx_status add_leaves(const forest *f, const int32_t *leaves, double *scores, uint8_t *said) {
+    const fx_trees_params *p = f->p;
+    int64_t tree = 0;
+    if (p->results == 1 && (p->aggregate == FX_FOREST_SUM || p->aggregate == FX_FOREST_AVERAGE)) {
+        tree = p->is_wide ? add_first(f, leaves, scores, 1) : add_first(f, leaves, scores, 0);
+        said[0] = tree > 0;
     }
-    fx_status status = walk(f, from, at, 0, of);
-    for (int64_t i = 0; i < count && status == FX_OK; i++)
-        status = add_leaf(f, at[i], scores + i * f->p->results, said + i * f->p->results);
+    fx_status status = FX_OK;
+    for (; tree < p->trees && status == FX_OK; tree++)
+        status = add_leaf(f, leaves[tree], scores, said);
     return status;
 }
 
 /* The scores of `rows` rows from x on. */
 static fx_status score_block(const forest *f, const char *x, int64_t rows, const workspace *s) {
     const fx_trees_params *p = f->p;
-    kind kinds[ROWS], most = NUMBERS;
+    kind of = p->is_plain ? NUMBERS : EQUALITY;
     memset(s->scores, 0, (size_t)(rows * p->results) * sizeof *s->scores);
     memset(s->said, 0, (size_t)(rows * p->results));
-    for (int64_t row = 0; row < rows; row++) {
-        kinds[row] = p->is_plain ? NUMBERS : has_missing(f, x + row * row_bytes(p)) ? ALL : EQUALITY;
-        most = kinds[row] > most ? kinds[row] : most;
-    }
-    const int by_rows = p->trees < WALKS && rows > p->trees;
-    for (int64_t tree = 0; tree < p->trees; tree += by_rows ? 1 : WALKS)
-        for (int64_t row = 0; row < rows; row += by_rows ? WALKS : 1) {
-            double *scores = s->scores + row * p->results;
-            uint8_t *said = s->said + row * p->results;
-            const char *from = x + row * row_bytes(p);
-            const fx_status status =
-                by_rows ? walk_rows(f, tree, from, (int)fx_min64(WALKS, rows - row), most, scores, said)
-                        : walk_trees(f, tree, from, kinds[row], scores, said);
-            if (status != FX_OK)
-                return status;
-        }
-    return FX_OK;
+    for (int64_t row = 0; row < rows && of == EQUALITY; row++)
+        of = has_missing(f, x + row * row_bytes(p)) ? ALL : EQUALITY;
+    fx_status status = find_leaves(f, x, rows, of, s->leaves);
+    for (int64_t row = 0; row < rows && status == FX_OK; row++)
+        status = add_leaves(f, s->leaves + row * p->trees, s->scores + row * p->results, s->said + row * p->results);
+    return status;
 }
 
 /* ---- what scores become ---- */
