@@ -11,6 +11,7 @@
 
 #define LOOSE_BYTES ((int64_t)4 << 20)  /* of the arena that nothing needs now */
 #define BACKED_BYTES ((int64_t)4 << 20) /* between two looks at the interrupt */
+#define BACKED_MAX ((int64_t)16 << 20)  /* 3 ms; more is zeroed by all threads as they first reach it */
 
 /* Starts the compute threads and makes the events that threads wait on, all or nothing; the loader starts later. 0, or
  * an errno. */
@@ -182,7 +183,7 @@ fx_status fx_engine_back(fx_engine *e, const fx_interrupt *interrupt) {
         return FX_ERR_RUNNING;
     if (getpid() != e->process)
         return FX_OK;
-    for (int64_t at = 0; fx_arena_back(&e->arena, at, BACKED_BYTES); at += BACKED_BYTES)
+    for (int64_t at = 0; at < BACKED_MAX && fx_arena_back(&e->arena, at, BACKED_BYTES); at += BACKED_BYTES)
         if (fx_polled(&poll))
             return FX_ERR_CANCELLED;
     return FX_OK;

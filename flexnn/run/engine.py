@@ -101,7 +101,7 @@ class Engine:
         self.core.loosen(is_loose)
 
     def back(self) -> None:
-        """Have the system give memory to the arena now, so that the first run does not wait for it."""
+        """Have the system give memory to the arena's first 16 MiB now, so that the first run does not wait for it."""
         self.core.back()
 
     def give_back(self) -> None:

@@ -195,8 +195,8 @@ fx_status fx_engine_trim(fx_engine *e, int keep_pinned);
 /* Whether there is no budget from now on: then the heap's free memory stays, and a few MiB of the arena, as other
  * shapes soon need them again. */
 void fx_engine_loosen(fx_engine *e, int is_loose);
-/* Has the system give memory to the whole arena, as the first run would. interrupt may be NULL. FX_ERR_CANCELLED,
- * FX_ERR_RUNNING. */
+/* Has the system give memory to the arena's first 16 MiB, as the first run would. interrupt may be NULL.
+ * FX_ERR_CANCELLED, FX_ERR_RUNNING. */
 fx_status fx_engine_back(fx_engine *e, const fx_interrupt *interrupt);
 
 /* One run, on the calling thread and the workers. It allocates nothing; until it ends the arena does not grow, and
