@@ -279,7 +279,7 @@ class Binder:
         lowering = LOWERINGS.get(node.op_type)
         if lowering is None:
             raise _unknown(node)
-        ctx = Context(self.graph, node, self.opset, inputs, elements=self.elements.of)
+        ctx = Context(self.graph, node, self.opset, inputs, elements=self.elements.of, in_run=self.in_run)
         results = lowering(ctx)
         unread = [name for name in node.attrs if name not in ctx.read]
         if unread:

@@ -46,6 +46,40 @@ def test_conv_of_random_shapes(data):
     check_model(conv_model(x, (cout, cin // group, *kernel), bias=data.draw(st.booleans()), **attrs))
 
 
+@settings(max_examples=80)
+@given(st.data())
+def test_conv_of_maps_smaller_than_its_kernel(data):
+    kernel = [data.draw(st.integers(1, 9)) for _ in range(2)]
+    dilations = [data.draw(st.integers(1, 3)) for _ in range(2)]
+    strides = [data.draw(st.integers(1, 3)) for _ in range(2)]
+    size = [data.draw(st.integers(1, 4)) for _ in range(2)]
+    lacking = [max((k - 1) * d + 1 - n, 0) for k, d, n in zip(kernel, dilations, size, strict=True)]
+    before = [data.draw(st.integers(0, n + 1)) for n in lacking]
+    after = [n - p + data.draw(st.integers(0, 2)) if n > p else 0 for n, p in zip(lacking, before, strict=True)]
+    group = data.draw(st.sampled_from([1, 2, 8]))
+    attrs = {"strides": strides, "pads": [*before, *after], "dilations": dilations, "group": group}
+    check_model(conv_model((2, 8, *size), (8, 8 // group, *kernel), **attrs))
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "attrs", "left"),
+    [
+        ((1, 1), (3, 3), {"pads": [1, 1, 1, 1]}, (1, 1)),
+        ((1, 9), (3, 3), {"pads": [1, 1, 1, 1]}, (1, 3)),
+        ((2, 2), (3, 3), {"pads": [1, 1, 1, 1]}, (3, 3)),
+        ((2, 1), (7, 7), {"pads": [3, 3, 3, 3]}, (3, 1)),
+        ((2, 2), (5, 5), {"pads": [2, 2, 2, 2], "strides": [2, 2]}, (2, 2)),
+        ((1, 1), (3, 3), {"pads": [2, 2, 2, 2], "dilations": [2, 2]}, (1, 1)),
+        ((1, 4), (5, 3), {"auto_pad": "SAME_UPPER"}, (1, 3)),
+    ],
+)
+@pytest.mark.parametrize("group", [1, 8])
+def test_taps_that_only_meet_padding_are_not_stored(size, kernel, attrs, left, group):
+    graph = check_model(conv_model((1, 8, *size), (8, 8 // group, *kernel), group=group, **attrs))
+    (conv,) = [n for n in graph.nodes if "conv" in n.op]
+    assert tuple(conv.attrs["kernel"]) == left
+
+
 def test_conv_of_one_dimension():
     graph = check_model(conv_model((2, 6, 20), (4, 3, 5), pads=[2, 3], strides=[2], dilations=[2], group=2))
     assert "pad" not in ops_of(graph)

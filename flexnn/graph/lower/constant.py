@@ -86,6 +86,14 @@ class Const:
         value.narrow = self.narrow and self.narrow.transposed(perm)
         return value
 
+    def taps(self, rows: range, columns: range) -> Const:
+        """The weights [a, b, kh, kw] of some neighbouring taps of a kernel."""
+        shape = (*self.shape[:2], len(rows), len(columns))
+        window = slice(rows.start, rows.stop), slice(columns.start, columns.stop)
+        value = self.mapped(shape, lambda v: v[:, :, *window], f"taps{rows}{columns}")
+        value.narrow = self.narrow and replace(self.narrow, whole=self.narrow.whole.taps(rows, columns))
+        return value
+
     def row(self, index: int) -> Const:
         """Slice ``index`` of the first dimension, without it."""
         value = self.mapped(self.shape[1:], Row(index), f"row{index}")

@@ -44,6 +44,8 @@ class Context:
     """Attributes that the lowering has looked at; a node with others is refused."""
     elements: Callable[[Value | None], np.ndarray | None] = lambda value: None
     """Elements of a value, as far as anything is known of them (graph/elements.py); None: nothing."""
+    in_run: bool = False
+    """Whether sizes are those of a run: others share its weights."""
 
     # ---- the ONNX node ----
 

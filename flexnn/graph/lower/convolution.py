@@ -13,7 +13,7 @@ from ..panels import is_narrow
 from ..sources import ArraySource, MappedSource
 from .constant import Const, stored_form
 from .context import Context, Value, lowers
-from .spatial import Window, auto_pads, from_image, spatial_rank, to_image, window
+from .spatial import Window, auto_pads, from_image, seen_taps, spatial_rank, to_image, window
 
 
 def window_attrs(w: Window) -> dict[str, Attr]:
@@ -71,6 +71,8 @@ def convolve(ctx: Context, x: Value, weights: Const, bias: Const | None, sums: s
     image = to_image(ctx, x)
     auto_pads(ctx, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
     _check_bias(ctx, bias, cout)
+    if not ctx.in_run:
+        weights = _seen(weights, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
     shape = (cout, cin_group, w.kernel[0], w.kernel[1])
     wtype, step = stored_form(weights, 0)
     source = weights.source
@@ -79,6 +81,20 @@ def convolve(ctx: Context, x: Value, weights: Const, bias: Const | None, sums: s
     op = conv_op(shape[1], cout, group)
     panels = PanelSource(op, shape, group, source, bias.source if bias else None, wtype=wtype, step=step)
     return from_image(ctx, emit_conv(ctx, image, w, panels, sums), rank)
+
+
+def _seen(weights: Const, w: Window, sizes: tuple[int, int]) -> Const:
+    """Leave out the taps at the ends of the kernel that only ever meet padding, in the window, too: on the small maps
+    behind many strides they are most of a layer's weights.
+    """
+    taps = [seen_taps(w, axis, size) for axis, size in enumerate(sizes)]
+    if [len(seen) for seen in taps] == w.kernel or (weights.narrow is not None and weights.narrow.block):
+        return weights
+    for axis, seen in enumerate(taps):
+        w.pads[axis] -= w.dilations[axis] * seen.start
+        w.pads[axis + 2] -= w.dilations[axis] * (w.kernel[axis] - seen.stop)
+        w.kernel[axis] = len(seen)
+    return weights.taps(*taps)
 
 
 def _in_wider_groups(

@@ -60,6 +60,27 @@ def window(ctx: Context, rank: int, kernel: list[int]) -> Window:
     return Window(one + kernel, one + strides, one + dilations, pads)
 
 
+def seen_taps(w: Window, axis: int, size: int) -> range:
+    """Taps of the kernel along height (0) or width (1) that meet the input of this size, and those between them; the
+    others only ever meet padding. Of 3 taps over 1 pixel with a pad of 1 only the middle one is left.
+    """
+    taps, stride, step = range(w.kernel[axis]), w.strides[axis], w.dilations[axis]
+    before, after = w.pads[axis], w.pads[axis + 2]
+    if min(before, after) < 0:
+        return taps
+    last = (size + before + after - step * (w.kernel[axis] - 1) - 1) // stride
+
+    def is_seen(tap: int) -> bool:
+        first = -(-max(before - tap * step, 0) // stride)  # output whose tap meets the input or lies behind it
+        return first <= last and first * stride < before - tap * step + size
+
+    seen = [tap for tap in taps if is_seen(tap)]
+    if not seen:
+        return taps
+    # pads stay 0 or more
+    return range(min(seen[0], before // step), max(seen[-1], taps[-1] - after // step) + 1)
+
+
 def auto_pads(ctx: Context, w: Window, sizes: tuple[int, int]) -> None:
     """Apply auto_pad to the window, for an input of (height, width) ``sizes``.
 
