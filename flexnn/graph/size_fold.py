@@ -43,6 +43,8 @@ _COMPUTES: dict[str, Callable[[Any, Any], Any]] = {
     "Mul": operator.mul,
     "Sub": operator.sub,
 }
+_REDUCES = {"ReduceMax": "Max", "ReduceMin": "Min", "ReduceProd": "Mul", "ReduceSum": "Add"}
+"""What the numbers along some axes are combined by."""
 
 
 def fold_sizes(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[Const] | None:
@@ -62,13 +64,15 @@ def _folded(node: ModelNode, inputs: Sequence[Const | None], values: Sequence[Co
         return _moved(node, inputs, opset)
     if node.op_type == "Cast" and isinstance(to := node.attrs.get("to"), int):
         found = _cast(values[0], dtype_name(to, node.where))
-    elif len({v.dtype for v in values}) > 1 and node.op_type != "Where":
+    elif len({v.dtype for v in values}) > 1 and node.op_type != "Where" and node.op_type not in _REDUCES:
         return None
     elif node.op_type in _COMPARES and len(values) == 2:
         decided = _each(_COMPARES[node.op_type], *map(_numbers, values))
         found = array_const("", decided.astype(bool))
     elif node.op_type in _COMPUTES and len(values) == 2:
         found = _computed(_COMPUTES[node.op_type], values)
+    elif node.op_type in _REDUCES and values[0].dtype in ("i64", "i32"):
+        found = _reduced(node, values)
     elif node.op_type in ("Div", "Mod") and len(values) == 2:
         found = _divided(node, values)
     elif node.op_type == "Where" and not is_sizes(values[0]) and values[1].dtype == values[2].dtype:
@@ -233,6 +237,28 @@ def _computed(function: Callable[[Any, Any], Any], values: Sequence[Const]) -> C
     if dtype == "f32":
         return _const(_each(lambda a, b: _rounded(function(a, b)), *map(_numbers, values)), dtype)
     return None
+
+
+def _reduced(node: ModelNode, values: Sequence[Const]) -> Const | None:
+    """Return integers combined along the axes that an attribute or the second input names."""
+    numbers, own = _numbers(values[0]), node.attrs.get("axes")
+    axes: list[int] = [int(a) for a in own] if isinstance(own, list) else []
+    if len(values) > 1 and not depends(values[1]):
+        axes = values[1].load().reshape(-1).tolist()
+    elif len(values) > 1:
+        return None
+    if not axes and node.attrs.get("noop_with_empty_axes"):
+        return None
+    if not numbers.size or not all(-numbers.ndim <= a < numbers.ndim for a in axes):
+        return None
+    along = {a % numbers.ndim for a in axes} or set(range(numbers.ndim))
+    shape = [1 if i in along else d for i, d in enumerate(numbers.shape)]
+    if not node.attrs.get("keepdims", 1):
+        shape = [d for i, d in enumerate(numbers.shape) if i not in along]
+    combined = np.frompyfunc(_COMPUTES[_REDUCES[node.op_type]], 2, 1)
+    for axis in along:
+        numbers = combined.reduce(numbers, axis, keepdims=True)
+    return _const(numbers.reshape(shape), values[0].dtype)
 
 
 def _divided(node: ModelNode, values: Sequence[Const]) -> Const | None:

@@ -147,3 +147,35 @@ def test_a_batch_of_many_has_a_template(tmp_path: Path, monkeypatch: pytest.Monk
         with flexnn.Session(path) as session:
             check_run(session, model, {"x": numbers(n, 9, 8)})
     assert not binds.count
+
+
+@pytest.mark.parametrize("kind", ["ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize("keeps", [0, 1])
+def test_sizes_combined_along_axes_are_sizes(
+    kind: str, keeps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Keras writes dense layers of more than two dimensions: rows are a product of some of them."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "first"], ["free"]),
+        *([node(kind, ["free", "at"], ["p"], keepdims=keeps)] if kind == "ReduceSum" else []),
+        *([node(kind, ["free"], ["p"], axes=[-1], keepdims=keeps)] if kind != "ReduceSum" else []),
+        node("Reshape", ["p", "one"], ["rows"]),
+        node("ConstantOfShape", ["rows"], ["made"], value=TWO),
+        node("MatMul", ["x", "w"], ["y"]),
+        node("Concat", ["rows", "free"], ["counted"], axis=0),
+    ]
+    constants = {
+        "first": np.array([0, 1]),
+        "at": np.array([0]),
+        "one": np.array([1]),
+        "w": numbers(4, 5),
+    }
+    outputs = [value("made", F32, ["k"]), value("y", F32, ["n", "m", 5]), value("counted", TensorProto.INT64, [3])]
+    model = model_of(graph_of(nodes, [value("x", F32, ["n", "m", 4])], outputs, constants))
+    path = compiled(tmp_path, model)
+    binds = Binds(monkeypatch)
+    with flexnn.Session(path) as session:
+        for n, m in ((6, 40), (5, 70), (7, 33)):
+            check_run(session, model, {"x": numbers(n, m, 4)})
+    assert not binds.count
