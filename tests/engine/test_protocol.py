@@ -149,7 +149,8 @@ MISTAKES = [
             "    if (wait > 0 || turn->repeats)\n        return turn->steps + wait;",
             "    if (wait > 0 || turn->repeats)\n        return turn->steps;", "spill_cancel", "FAILED"),
     Mistake("a row that cannot be stored, and nobody says so", "protocol",
-            "    if (status != FX_OK)\n        atomic_compare", "    if (0)\n        atomic_compare", "spill_full", "FAILED"),
+            "    if (status != FX_OK)\n        atomic_compare", "    if (0)\n        atomic_compare",
+            "spill_full", "FAILED"),
     Mistake("two threads leave a request each, and one is lost", "protocol",
             "atomic_fetch_sub(&l->left, 1);", "atomic_store(&l->left, 0);", "spare_missing", "nobody can go on"),
 ]  # fmt: skip
