@@ -20,7 +20,7 @@ from flexnn._core import OpenFile
 TEMPORARY = ".flexnn-tmp-"
 """Part of the name of a file that is being written, between the name that it will get and a random number."""
 UNNAMED = ".flexnn-spill-"
-"""What the name of a file begins with that is to have none, before a random number."""
+"""Beginning of the name of a file that is to have none, before a random number."""
 ENTRIES_MAX = 4096
 """Most entries of a folder that are looked at when leftovers are swept."""
 _DIGITS = 32

@@ -62,7 +62,7 @@ class Subject:
     @staticmethod
     def _write(kind: str, root: Path) -> Path:
         if kind == "spill":
-            return Path(build("unet", root, size=128, base=8))
+            return Path(build("unet", root, size=256, base=8))
         path = root / "model.onnx"
         return write_model(path) if kind == "closed" else write_branched_model(path, 24, batch="n")
 

@@ -150,7 +150,7 @@ def test_poisoned_memory_and_random_pauses_change_nothing(unet, tmp_path):
 
 
 def test_without_nameless_files_the_name_is_gone_at_once(unet, tmp_path, monkeypatch):
-    """What killed processes left goes, too, but nothing that was not made here."""
+    """Names that killed processes left go, too, but nothing that was not made here."""
     monkeypatch.setattr(files, "_NAMELESS", 0)
     left, folder = tmp_path / f"{files.UNNAMED}{'0' * 32}", tmp_path / f"{files.UNNAMED}{'1' * 32}"
     left.touch()
