@@ -69,7 +69,7 @@ static inline int fx_polled_at(fx_poll *p, int64_t now) {
 }
 
 static inline int fx_polled(fx_poll *p) {
-    return p->interrupt.is_wanted && !p->cancelled ? fx_polled_at(p, fx_now_ns()) : p->cancelled;
+    return p->interrupt.is_wanted && fx_polled_at(p, fx_now_ns());
 }
 
 /* Pauses of random length, for tests; with a seed of 0 there are none. */

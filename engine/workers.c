@@ -104,10 +104,9 @@ static fx_status compute_shared(fx_workers *workers, fx_poll *poll) {
     const int64_t start = fx_now_ns();
     const uint32_t own = compute(workers, 0, &workers->jitter, poll);
     const int64_t end = fx_now_ns();
-    while (!fx_spin(fx_job_is_done, workers, workers->spin_ns)) {
+    while (!poll->cancelled && !fx_spin(fx_job_is_done, workers, workers->spin_ns)) {
         fx_event_wait(&workers->finished, fx_job_is_done, workers, fx_now_ns() + FX_POLL_NS);
-        if (fx_polled(poll))
-            break;
+        fx_polled(poll);
     }
     if (poll->cancelled) {
         fx_job_withdraw(workers);

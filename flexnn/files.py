@@ -19,6 +19,8 @@ from flexnn._core import OpenFile
 
 TEMPORARY = ".flexnn-tmp-"
 """Part of the name of a file that is being written, between the name that it will get and a random number."""
+UNNAMED = ".flexnn-spill-"
+"""Beginning of the name of a file that is to have none, before a random number."""
 ENTRIES_MAX = 4096
 """Most entries of a folder that are looked at when leftovers are swept."""
 _DIGITS = 32
@@ -29,6 +31,7 @@ _TRIES = 8
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _ITSELF = os.O_NOFOLLOW | os.O_NONBLOCK  # no link, and no wait for a FIFO's other end
+_NAMELESS = os.O_TMPFILE
 _NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 """Errors of systems that have no files without a name."""
 
@@ -104,7 +107,7 @@ class _New:
 
     def _nameless(self, mode: int) -> OpenFile | None:
         try:
-            file = OpenFile(".", os.O_RDWR | os.O_TMPFILE, mode, dir_fd=self._folder)
+            file = OpenFile(".", os.O_RDWR | _NAMELESS, mode, dir_fd=self._folder)
         except OSError as error:
             if error.errno not in _NO_NAMELESS:
                 raise
@@ -207,6 +210,28 @@ def held(folder: int, name: str) -> OpenFile | None:
         if _is_locked(file, shared=True) is not False and _is_at(folder, name, file):
             return file
     return None
+
+
+def unnamed(folder: str) -> OpenFile:
+    """Make a file in ``folder`` that this user alone may read, without a name. Where the system has no such files its
+    name is gone at once, as are those of files whose makers were killed before that. Raises OSError.
+    """
+    with _naming(folder):
+        parent = _parent(folder)
+        try:
+            return OpenFile(".", os.O_RDWR | _NAMELESS, 0o600, dir_fd=parent.fd)
+        except OSError as error:
+            if error.errno not in _NO_NAMELESS:
+                raise
+        for name in _names(parent.fd, UNNAMED):
+            with contextlib.suppress(OSError):
+                if is_own(os.stat(name, dir_fd=parent.fd, follow_symlinks=False)):
+                    os.unlink(name, dir_fd=parent.fd)
+        name = UNNAMED + os.urandom(_DIGITS // 2).hex()
+        file = OpenFile(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=parent.fd)
+        with contextlib.suppress(FileNotFoundError):  # somebody has just swept it: nobody needs its name
+            os.unlink(name, dir_fd=parent.fd)
+        return file
 
 
 def remove(folder: int, name: str) -> bool:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 
-from flexnn import _core
+from flexnn import _core, files
 from flexnn.units import format_bytes
 
 from .engine import SessionError
-
-_UNNAMED_REFUSED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
-"""Errors of file systems and old kernels that have no files without a name."""
-_TRIES = 16
 
 
 class SpillFile:
@@ -23,7 +18,7 @@ class SpillFile:
     def __init__(self, folder: str, io: str) -> None:
         self.folder = folder
         self._size = 0
-        self._file = _opened(folder)
+        self._file = files.unnamed(folder)
         self._direct: _core.OpenFile | None = None
         try:
             if _core.is_memory_file(self._file.fd):
@@ -73,20 +68,3 @@ class SpillFile:
             return _core.OpenFile(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_DIRECT)
         except OSError:
             return None
-
-
-def _opened(folder: str) -> _core.OpenFile:
-    try:
-        return _core.OpenFile(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
-    except OSError as error:
-        if error.errno not in _UNNAMED_REFUSED or not os.path.isdir(folder):
-            raise
-    for _ in range(_TRIES):
-        path = os.path.join(folder, f".flexnn-spill-{os.getpid()}-{os.urandom(8).hex()}")
-        try:
-            file = _core.OpenFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        except FileExistsError:
-            continue
-        os.unlink(path)
-        return file
-    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), folder)

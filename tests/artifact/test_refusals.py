@@ -16,7 +16,7 @@ import pytest
 
 from flexnn import _core
 from flexnn.artifact import ArtifactError, model_section, open_artifact
-from flexnn.artifact.format import _FIELDS, ABOUT, HEADER_BYTES, LAYOUT, MAGIC, VERSION, Header, is_onnx
+from flexnn.artifact.format import _FIELDS, ABOUT, HEADER_BYTES, LAYOUT, MAGIC, PAGE, VERSION, Header, is_onnx
 from flexnn.artifact.writer import write_artifact
 from flexnn.graph.ir import AbsentError, Weight
 from flexnn.graph.model import NESTING_MAX
@@ -181,6 +181,35 @@ def test_forged_models_are_refused_with_the_reason(copy: Path, name: str) -> Non
     forge(copy, json.dumps(section).encode())
     with pytest.raises(ArtifactError, match=message):
         open_artifact(str(copy))
+
+
+@pytest.mark.parametrize(
+    ("offset", "message"),
+    [
+        (_core.SPILL_FROM, "lies outside the data section"),
+        (_core.SPILL_FROM + PAGE, "out of range"),
+        (2 * _core.SPILL_FROM, "out of range"),
+    ],
+)
+def test_no_weight_lies_where_the_spill_file_begins(artifact: Path, offset: int, message: str) -> None:
+    """The engine reads offsets from there on from the spill file."""
+    section = json.loads(section_of(artifact))
+    for weight in section["weights"]:
+        weight[4] = offset
+    forge(artifact, json.dumps(section).encode())
+    with pytest.raises(ArtifactError, match=message):
+        open_artifact(str(artifact))
+
+
+def test_no_file_reaches_where_the_spill_file_begins(artifact: Path) -> None:
+    """No file system here has one: its header is forged."""
+    raw, size = artifact.read_bytes(), _core.SPILL_FROM + PAGE
+    offset = dict(zip(LAYOUT, _FIELDS.unpack_from(raw), strict=True))["data_offset"]
+    rewritten(artifact, file_bytes=size, data_bytes=size - offset)
+    with pytest.raises(ArtifactError, match="cut or extended"):
+        Header.unpack(artifact.read_bytes(), size)
+    rewritten(artifact, file_bytes=_core.SPILL_FROM, data_bytes=_core.SPILL_FROM - offset)
+    assert Header.unpack(artifact.read_bytes(), _core.SPILL_FROM).file_bytes == _core.SPILL_FROM
 
 
 @pytest.mark.parametrize("limit", ["TENSORS_MAX", "LIST_MAX"])

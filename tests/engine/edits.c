@@ -91,6 +91,54 @@ static void takes_little(bench *b) {
     CHECK(!b->engine->unbound);
 }
 
+/* A program that shares another's arrays, all in groups of one step. */
+static fx_bound *bind_in_groups(bench *b, int kind) {
+    static uint32_t ones[STEPS];
+    fx_bind_stats stats;
+    fx_error error;
+    fx_program p = b->programs[kind];
+    for (int i = 0; i < STEPS; i++)
+        ones[i] = 1;
+    p.groups = ones;
+    p.group_count = STEPS;
+    fx_bound *bound = fx_bind(b->engine, &p, NULL, &stats, &error);
+    CHECK(bound);
+    return bound;
+}
+
+/* Two programs are unbound before those that share their arrays, which go in any order. */
+static void owners_go_first(bench *b) {
+    for (int first = 0; first < 2; first++) {
+        bind(b, 0);
+        bind(b, 1);
+        fx_bound *owner = bind_in_groups(b, 0), *sharer = bind_in_groups(b, 1);
+        CHECK(sharer->owner == owner && b->bound[1]->owner == b->bound[0]);
+        unbind(b, 0);
+        CHECK(fx_unbind(owner) == FX_OK && b->engine->unbound == owner);
+        if (first)
+            CHECK(fx_unbind(sharer) == FX_OK);
+        run(b, 1, NULL, 0);
+        unbind(b, 1);
+        if (!first)
+            CHECK(b->engine->unbound == owner && fx_unbind(sharer) == FX_OK);
+        CHECK(!b->engine->unbound);
+    }
+}
+
+/* Memory fails: a program no longer knows whose arrays it shares. They go with the engine. */
+static void owner_is_lost(bench *b) {
+    fx_run_stats stats;
+    fx_error error;
+    bind(b, 0);
+    bind(b, 1);
+    unbind(b, 0);
+    b->bound[1]->owner = (fx_bound *)b; /* none of its */
+    fx_engine_suspect(b->engine);
+    CHECK(fx_run(b->bound[1], (void *[]){b->x, b->y}, NULL, 0, NULL, &stats, &error) == FX_ERR_SEAL);
+    unbind(b, 1);
+    CHECK(b->engine->unbound);
+}
+
 /* Programs that differ in more than nodes and steps share no arrays: they are bound with their own, or refused where
  * they would write over what is pinned. */
 static void others_share_nothing(bench *b) {
@@ -144,6 +192,8 @@ int main(void) {
             takes_little(&b);
             others_share_nothing(&b);
             come_and_go(&b);
+            owners_go_first(&b);
+            owner_is_lost(&b);
             CHECK(fx_engine_close(b.engine, NULL) == FX_OK);
             chain_free(&b.c);
         }

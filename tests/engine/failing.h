@@ -24,11 +24,13 @@ enum fault {
     FAIL_USAGE,
     FAIL_READ,
     FAIL_CACHED, /* a read of what is in the page cache */
+    FAIL_WRITE,
     FAULTS,
 };
 
 static struct {
-    atomic_int kind, is_sticky, error; /* error 0: a read ends early, -1: it takes half of the bytes */
+    atomic_int kind, is_sticky, error; /* error 0: a read or write ends early, -1: it takes half of the bytes, -2: a
+                                        * write says that it has taken them and begins with zeros */
     atomic_long calls, number;
     atomic_long held;  /* allocations that are not freed */
     const int *errors; /* of the first calls, 0: the call does not fail; NULL: as number and is_sticky say */
@@ -140,6 +142,18 @@ WRAPPED(ssize_t, pread, (int fd, void *to, size_t bytes, off_t offset)) {
     if (errno > 0)
         return -1;
     return errno ? __real_pread(fd, to, (bytes + 1) / 2, offset) : 0;
+}
+WRAPPED(ssize_t, pwrite, (int fd, const void *from, size_t bytes, off_t offset)) {
+    if (!fails(FAIL_WRITE))
+        return __real_pwrite(fd, from, bytes, offset);
+    if (errno > 0)
+        return -1;
+    if (errno < -1) {
+        static const char other[16];
+        (void)!__real_pwrite(fd, other, bytes < sizeof other ? bytes : sizeof other, offset);
+        return (ssize_t)bytes;
+    }
+    return errno ? __real_pwrite(fd, from, (bytes + 1) / 2, offset) : 0;
 }
 WRAPPED(long, syscall,
         (long number, long a, long b, long c, long d, long e, long f)) { /* of the engine preadv2 alone */

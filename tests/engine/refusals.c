@@ -128,7 +128,8 @@ static void operands(void) {
     REFUSED(s.nodes[0].in[0].offset = -4, FX_ERR_BOUNDS);
     REFUSED(s.nodes[0].in[0].offset = s.io_bytes[0] + 4, FX_ERR_BOUNDS);
     REFUSED(s.nodes[1].in[0].offset += 2, FX_ERR_BOUNDS);
-    REFUSED(s.nodes[NODES - 1].out.base = 1, FX_ERR_BOUNDS); /* an input */
+    REFUSED(s.nodes[NODES - 1].out.base = 1, FX_ERR_BOUNDS);             /* an input */
+    REFUSED(s.nodes[NODES - 1].out.base = FX_BASE_SPILL, FX_ERR_BOUNDS); /* where copies alone go */
     REFUSED(s.nodes[0].workspace_bytes = -64, FX_ERR_BOUNDS);
     REFUSED(s.nodes[0].workspace_bytes = TOO_FAR / 4, FX_ERR_BOUNDS);
     REFUSED(s.nodes[0].workspace_bytes = 96, FX_ERR_BOUNDS);

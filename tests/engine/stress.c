@@ -1,10 +1,12 @@
 /* Runs the engine without Python: chains of convolutions whose weights stream through a few slots, several of them in
  * one arena, with pauses of random length and poisoned memory, at 1 to 4 threads, steps one by one and in groups; every
  * output must equal, to the bit, what the operators give one by one. Programs follow each other as announced, and not;
- * they come and go; then a damaged file, a short one and a cancelled run, each followed by a good run. For the
- * sanitizers, and for targets that only an emulator runs here.   usage: flexnn-stress [runs] [seed] [threads] */
+ * they come and go; then a damaged file, a short one and a cancelled run, each followed by a good run. One more program
+ * stores what it computes in a spill file and reads it back, between runs of the others. For the sanitizers, and for
+ * targets that only an emulator runs here.   usage: flexnn-stress [runs] [seed] [threads] */
 #include "chain.h"
 #include "require.h"
+#include "spilled.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,6 +171,44 @@ static void cancelled(bench *b) {
     }
 }
 
+/* One run of the program that spills, with a new input. */
+static void spilled_run(bench *b, fx_bound *bound, fx_bound *next) {
+    static float x[SPILLED_VALUES], zeros[SPILLED_VALUES], y[2][SPILLED_VALUES];
+    for (int i = 0; i < SPILLED_VALUES; i++)
+        x[i] = random_float();
+    memset(y, 0xff, sizeof y);
+    CHECK(fx_run(bound, (void *[]){x, zeros, y[0], y[1]}, &next, next != NULL, NULL, &b->stats, &b->error) == FX_OK);
+    CHECK(!memcmp(x, y[0], sizeof x) && !memcmp(x, y[1], sizeof x));
+    CHECK(b->stats.bytes_written == 2 * SPILLED_MAP_BYTES && b->stats.bytes_read == 2 * SPILLED_MAP_BYTES);
+}
+
+/* A program that spills, in turns with another, announced and not. Sometimes a run of it is cancelled. */
+static void spills(bench *b, int runs) {
+    spilled s;
+    char name[] = "/tmp/flexnn-stress-XXXXXX";
+    const int fd = mkstemp(name);
+    CHECK(fd >= 0 && !unlink(name));
+    spilled_make(&s, fd);
+    fx_bind_stats stats;
+    fx_bound *own = fx_bind(b->engine, &s.program, NULL, &stats, &b->error);
+    CHECK(own && !stats.read);
+    for (int i = 0; i < runs; i++) {
+        fx_bound *next[] = {own, b->bound[0], NULL};
+        spilled_run(b, own, next[random_u32(&random_state) % 3]);
+        if (random_u32(&random_state) % 2)
+            good_run(b, 0, next, 1);
+        if (random_u32(&random_state) % 8 == 0) {
+            int calls = 0;
+            static float x[SPILLED_VALUES], y[2][SPILLED_VALUES];
+            const fx_status status = fx_run(own, (void *[]){x, x, y[0], y[1]}, next, 1,
+                                            &(fx_interrupt){cancel_now, &calls}, &b->stats, &b->error);
+            CHECK(status == FX_OK || status == FX_ERR_CANCELLED);
+        }
+    }
+    CHECK(fx_unbind(own) == FX_OK);
+    close(fd);
+}
+
 /* group: steps that run at the same time. */
 static void stress(const fx_kernels *k, int threads, int group, int runs, uint32_t seed) {
     bench b = {.k = k};
@@ -190,12 +230,14 @@ static void stress(const fx_kernels *k, int threads, int group, int runs, uint32
     open_engine(&b, threads, seed, 0);
     one(&b, group, runs);
     several(&b, runs);
+    spills(&b, runs);
     clash(&b);
     faults(&b);
     fx_engine_close(b.engine, NULL);
 
     open_engine(&b, threads, 0, b.f[0].panel_bytes * 40);
     cancelled(&b);
+    spills(&b, 2);
     fx_engine_close(b.engine, NULL);
 
     for (int i = 0; i < PROGRAMS; i++)

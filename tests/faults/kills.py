@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 import flexnn
 import flexnn.compiler
 import flexnn.graph.importer  # imported before the fork: what the child does is the action alone
@@ -26,7 +28,7 @@ from tests.support.sessions import feed
 FOLDER, MODEL, OTHER = map(Path, sys.argv[1:4])
 WHAT, NAMED, MOST, SEED = sys.argv[4], sys.argv[5] == "named", int(sys.argv[6]), int(sys.argv[7])
 os.environ["XDG_CACHE_HOME"] = str(FOLDER)
-TARGET = FOLDER / "target.flexnn"
+TARGET, STATE = FOLDER / "target.flexnn", FOLDER / "state"
 KEY = "1 0123456789abcdef0123 rest of the key"
 
 
@@ -56,6 +58,32 @@ def opens() -> object:
     return None
 
 
+def spills() -> None:
+    """Run a session that spills; its file has no name, or for a moment."""
+    with flexnn.Session(MODEL, threads=1, memory=LEAST, spill=FOLDER) as session:
+        (port,) = session.get_inputs()
+        session.run(None, {port.name: np.zeros(port.shape, np.float32)})
+        assert session.last_run["bytes_written"]
+
+
+def saves(tokens: int) -> Callable[[], None]:
+    """Return what keeps the state of so many tokens as a file."""
+
+    def act() -> None:
+        with flexnn.Session(MODEL, threads=1, kv_capacity=64) as session:
+            session.run(None, {"input_ids": np.arange(tokens)[None]})
+            session.save_state(STATE)
+
+    return act
+
+
+def tokens_of_state() -> int:
+    """Load the state, whose checksums are checked then."""
+    with flexnn.Session(MODEL, threads=1, kv_capacity=64) as session:
+        session.load_state(STATE)
+        return session.state_length
+
+
 def clears() -> None:
     keeping.clear(kept_artifacts.open_folder())
 
@@ -73,6 +101,10 @@ def names(folder: Path) -> set[str]:
 def action() -> Action:
     if WHAT == "artifact":
         return Action(lambda: compiles(OTHER), lambda: compiles(MODEL), TARGET.read_bytes, {TARGET.name}, FOLDER)
+    if WHAT == "spill":
+        return Action(lambda: None, spills, lambda: None, set(), FOLDER)
+    if WHAT == "state":
+        return Action(saves(3), saves(5), tokens_of_state, {STATE.name}, FOLDER)
     cached = FOLDER / "flexnn"
     if WHAT == "profile":
         keeps(1)
@@ -93,6 +125,8 @@ def judge(does: Action, outcomes: list[object]) -> None:
 
 if NAMED:
     files._New._nameless = lambda *_: None  # type: ignore[method-assign]
+    files._NAMELESS = 0  # a folder for writing is refused
+LEAST = flexnn.plan(MODEL, threads=1, spill=FOLDER.parent).minimum_memory if WHAT == "spill" else None
 adopt()
 shutil.rmtree(FOLDER, ignore_errors=True)
 FOLDER.mkdir()

@@ -16,6 +16,7 @@ import pytest
 
 import flexnn
 from bench.models.segmentation import build
+from flexnn import files
 from flexnn.artifact import open_artifact
 from flexnn.planning import MachineProfile, Planner, Setting, spill_forms
 from flexnn.planning.errors import PlanError
@@ -146,6 +147,24 @@ def test_poisoned_memory_and_random_pauses_change_nothing(unet, tmp_path):
         str(unet), memory=smallest, threads=2, profile="analytic", spill=str(tmp_path), poison=True, jitter_seed=7
     ) as session:
         assert np.array_equal(session.run(None, feed(session))[0], expected)
+
+
+def test_without_nameless_files_the_name_is_gone_at_once(unet, tmp_path, monkeypatch):
+    """Names that killed processes left go, too, but nothing that was not made here."""
+    monkeypatch.setattr(files, "_NAMELESS", 0)
+    left, folder = tmp_path / f"{files.UNNAMED}{'0' * 32}", tmp_path / f"{files.UNNAMED}{'1' * 32}"
+    left.touch()
+    folder.mkdir()
+    own = tmp_path / f"{files.UNNAMED}notes"
+    own.touch()
+    swept = os.unlink
+    monkeypatch.setattr(os, "unlink", lambda name, **options: [swept(name, **options) for _ in range(2)])  # swept twice
+    file = files.unnamed(str(tmp_path))
+    assert os.write(file.fd, b"rows") == 4
+    assert not os.fstat(file.fd).st_nlink
+    assert stat.S_IMODE(os.fstat(file.fd).st_mode) == 0o600
+    file.close()
+    assert set(tmp_path.iterdir()) == {folder, own}
 
 
 def test_files_in_memory_are_refused(unet):

@@ -21,6 +21,30 @@ static fx_engine *open_helped(int threads, int readers, int units) {
     return e;
 }
 
+/* A run that is cancelled wherever it asks; the clock may jump so often. */
+static void cancelled(int expiries, fx_bound *const *next, uint32_t count) {
+    w->wants_cancel = 1;
+    model_may_expire(expiries);
+    const fx_status status = run(0, next, count);
+    MODEL_CHECK(status == FX_OK || status == FX_ERR_CANCELLED);
+    w->wants_cancel = 0;
+    model_may_expire(0);
+}
+
+/* A run in which a fault may come, which it then says; the fault is over. */
+static void faulty(int *faults, fx_status answer) {
+    *faults = 1;
+    const fx_status status = run(0, NULL, 0);
+    MODEL_CHECK(status == FX_OK || (status == answer && !*faults));
+    *faults = 0;
+}
+
+/* Whatever was: the next run is good, and the engine ends. */
+static void ends(fx_engine *e) {
+    good(0, NULL, 0);
+    close_engine(e);
+}
+
 /* A slot that two loads share, run after run: counters, thresholds, announced runs. */
 static void stream(void) {
     fx_engine *e = open_engine(1, 1, 1);
@@ -39,32 +63,67 @@ static void spill(void) {
     spill_through(0, 1);
     fx_bound *next[] = {&w->bound[0]};
     good(0, next, 1);
-    good(0, NULL, 0);
-    close_engine(e);
+    ends(e);
 }
 
 /* A run that stores is cancelled wherever it asks; the next stores and reads anew. */
 static void spill_cancel(void) {
     fx_engine *e = open_helped(1, 1, 2);
-    w->wants_cancel = 1;
     make(0, &spilling);
     spill_through(0, 1);
-    fx_bound *next[] = {&w->bound[0]};
-    model_may_expire(1);
-    const fx_status status = run(0, next, 1);
-    MODEL_CHECK(status == FX_OK || status == FX_ERR_CANCELLED);
-    w->wants_cancel = 0;
-    model_may_expire(0);
-    good(0, NULL, 0);
-    close_engine(e);
+    cancelled(1, (fx_bound *[]){&w->bound[0]}, 1);
+    ends(e);
+}
+
+/* A row cannot be stored, by any of two threads: the run says so. */
+static void spill_full(void) {
+    fx_engine *e = open_helped(2, 1, 2);
+    make(0, &spilling);
+    spill_through(0, 1);
+    faulty(&w->may_not_store, FX_ERR_IO);
+    ends(e);
+}
+
+/* Rows cannot be read back, or come back as others; the caller reads them, or leaves them to a reader. */
+static void spill_fault(void) {
+    fx_engine *e = open_helped(1, 1, 2);
+    w->may_miss = w->may_fail = 1;
+    make(0, &spilling);
+    spill_through(0, 1);
+    const fx_status status = run(0, NULL, 0);
+    MODEL_CHECK(status == FX_OK || (status == FX_ERR_IO && !w->may_fail));
+    w->may_miss = w->may_fail = 0;
+    faulty(&w->may_spoil, FX_ERR_CHECKSUM);
+    ends(e);
+}
+
+/* A worker reads rows back that it has stored, or that another has. */
+static void spill_spare(void) {
+    fx_engine *e = open_helped(2, -1, 2);
+    w->may_miss = 1;
+    make(0, &spilling);
+    spill_through(0, 1);
+    ends(e);
+}
+
+/* The program that spills was announced, and another comes, which reads its own; then it comes. */
+static void spill_branch(void) {
+    fx_engine *e = open_helped(1, 1, 2);
+    make(0, &spilling);
+    spill_through(0, 1);
+    make(1, &third);
+    fx_bound *next[] = {&w->bound[0], &w->bound[1]};
+    good(1, next, 2);
+    good(1, next, 1);
+    good(0, next + 1, 1);
+    ends(e);
 }
 
 /* Two readers, loads of two requests and loads that meet others which have begun. */
 static void readers(void) {
     fx_engine *e = open_engine(1, 2, 1);
     make(0, &two_slots);
-    good(0, NULL, 0);
-    close_engine(e);
+    ends(e);
 }
 
 static void parts(void) {
@@ -72,8 +131,7 @@ static void parts(void) {
     make(0, &two_parts);
     fx_bound *next[] = {&w->bound[0]};
     good(0, next, 1);
-    good(0, NULL, 0);
-    close_engine(e);
+    ends(e);
 }
 
 /* The caller reads what the page cache holds, and leaves the rest. */
@@ -83,47 +141,31 @@ static void help(void) {
     make(0, &one_slot);
     fx_bound *next[] = {&w->bound[0]};
     good(0, next, 1);
-    good(0, NULL, 0);
-    close_engine(e);
+    ends(e);
 }
 
 /* A read fails once, at any moment: the run says so, and the next is good. */
 static void failure(void) {
     fx_engine *e = open_engine(1, 2, 1);
-    w->may_fail = 1;
     make(0, &two_parts);
-    const fx_status status = run(0, NULL, 0); /* a read that failed before the run looked is read again */
-    MODEL_CHECK(status == FX_OK || (status == FX_ERR_IO && !w->may_fail));
-    w->may_fail = 0;
-    good(0, NULL, 0);
-    close_engine(e);
+    faulty(&w->may_fail, FX_ERR_IO); /* a read that failed before the run looked is read again */
+    ends(e);
 }
 
 /* A read brings wrong bytes, the caller's too. */
 static void failure_help(void) {
     fx_engine *e = open_helped(1, 1, 1);
-    w->may_spoil = 1;
     make(0, &two_slots);
-    const fx_status status = run(0, NULL, 0);
-    MODEL_CHECK(status == FX_OK || (status == FX_ERR_CHECKSUM && !w->may_spoil));
-    w->may_spoil = 0;
-    good(0, NULL, 0);
-    close_engine(e);
+    faulty(&w->may_spoil, FX_ERR_CHECKSUM);
+    ends(e);
 }
 
 /* A run is cancelled wherever it asks, with a reader and the caller reading; the next is good. */
 static void cancel(void) {
     fx_engine *e = open_helped(1, 1, 1);
-    w->wants_cancel = 1;
     make(0, &one_slot);
-    fx_bound *next[] = {&w->bound[0]};
-    model_may_expire(1);
-    const fx_status status = run(0, next, 1);
-    MODEL_CHECK(status == FX_OK || status == FX_ERR_CANCELLED);
-    w->wants_cancel = 0;
-    model_may_expire(0);
-    good(0, NULL, 0);
-    close_engine(e);
+    cancelled(1, (fx_bound *[]){&w->bound[0]}, 1);
+    ends(e);
 }
 
 /* After a run that was cancelled the caller helps before any reader has woken from its rest, and its bytes are wrong:
@@ -131,19 +173,10 @@ static void cancel(void) {
 static void help_again(void) {
     fx_engine *e = open_engine(1, 1, 1);
     make(0, &third);
-    w->wants_cancel = 1;
-    model_may_expire(1);
-    fx_status status = run(0, NULL, 0);
-    MODEL_CHECK(status == FX_OK || status == FX_ERR_CANCELLED);
-    w->wants_cancel = 0;
-    model_may_expire(0);
+    cancelled(1, NULL, 0);
     e->loading.is_waiting = 0;
-    w->may_spoil = 1;
-    status = run(0, NULL, 0);
-    MODEL_CHECK(status == FX_OK || (status == FX_ERR_CHECKSUM && !w->may_spoil));
-    w->may_spoil = 0;
-    good(0, NULL, 0);
-    close_engine(e);
+    faulty(&w->may_spoil, FX_ERR_CHECKSUM);
+    ends(e);
 }
 
 /* While loads of an announced run may be under way the budget changes: all places move, and a pinned weight is read by
@@ -214,8 +247,7 @@ static void workers(void) {
     fx_engine *e = open_engine(2, 0, 2);
     static const sketch two_steps = {2, 0, {-1, -1}, {{0}}};
     make(0, &two_steps);
-    good(0, NULL, 0);
-    close_engine(e);
+    ends(e);
 }
 
 /* A job is cancelled while workers compute. */
@@ -223,14 +255,8 @@ static void withdrawn(void) {
     fx_engine *e = open_engine(2, 0, 2);
     static const sketch one_step = {1, 0, {-1}, {{0}}};
     make(0, &one_step);
-    w->wants_cancel = 1;
-    model_may_expire(2);
-    const fx_status status = run(0, NULL, 0);
-    MODEL_CHECK(status == FX_OK || status == FX_ERR_CANCELLED);
-    w->wants_cancel = 0;
-    model_may_expire(0);
-    good(0, NULL, 0);
-    close_engine(e);
+    cancelled(2, NULL, 0);
+    ends(e);
 }
 
 /* Everything at the same time: a worker, a reader, and the caller that helps. */
@@ -239,8 +265,7 @@ static void together(void) {
     make(0, &third);
     fx_bound *next[] = {&w->bound[0]};
     good(0, next, 1);
-    good(0, NULL, 0);
-    close_engine(e);
+    ends(e);
 }
 
 /* Workers read what the page cache holds, beside the caller that helps; the reader reads the rest. */
@@ -250,8 +275,7 @@ static void spare(void) {
     make(0, &one_slot);
     fx_bound *next[] = {&w->bound[0]};
     good(0, next, 1);
-    good(0, NULL, 0);
-    close_engine(e);
+    ends(e);
 }
 
 /* The caller and a worker both miss, in loads of two requests. */
@@ -259,8 +283,7 @@ static void spare_missing(void) {
     fx_engine *e = open_helped(2, -1, 1);
     w->may_miss = 2;
     make(0, &two_parts);
-    good(0, NULL, 0);
-    close_engine(e);
+    ends(e);
 }
 
 /* A worker's read brings wrong bytes, or the run is cancelled while it reads; the next run is good. */
@@ -274,8 +297,7 @@ static void spare_stopped(void) {
     MODEL_CHECK(status == FX_OK || status == FX_ERR_CANCELLED || (status == FX_ERR_CHECKSUM && !w->may_spoil));
     w->wants_cancel = w->may_spoil = 0;
     model_may_expire(0);
-    good(0, NULL, 0);
-    close_engine(e);
+    ends(e);
 }
 
 /* The budget changes while a worker may be reading for an announced run. */
@@ -288,8 +310,7 @@ static void spare_rebudget(void) {
     MODEL_CHECK(fx_loader_pause(e, &poll) == FX_OK);
     fx_poison(w->arena, ARENA);
     lay_loads(0, &third, 2);
-    good(0, NULL, 0);
-    close_engine(e);
+    ends(e);
 }
 
 /* A session ends while loads are under way, and leaves the engine to the readers that still read. */
@@ -313,6 +334,10 @@ static const struct {
     {"readers", readers, 1},
     {"spill", spill, 1},
     {"spill_cancel", spill_cancel, 1},
+    {"spill_full", spill_full, 1},
+    {"spill_fault", spill_fault, 1},
+    {"spill_spare", spill_spare, 1},
+    {"spill_branch", spill_branch, 1},
     {"parts", parts, 1},
     {"help", help, 2},
     {"failure", failure, 1},

@@ -55,6 +55,10 @@ void check_load(const fx_load *load) {
 static fx_status store_row(const fx_row_sink *sink, const void *rows, uint32_t u0, uint32_t u1) {
     (void)sink, (void)rows;
     model_yield();
+    if (w->may_not_store && model_choose(2) && w->may_not_store) {
+        w->may_not_store--;
+        return fx_step_fail(&w->e, (fx_error){.status = FX_ERR_IO, .is_write = 1});
+    }
     for (uint32_t u = u0; u < u1; u++) {
         model_touch(&w->spilled[u], sizeof(int64_t), 1);
         w->spilled[u] = 7000 + w->runs;
@@ -80,8 +84,8 @@ fx_status fx_op_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) 
             if (load >= 0)
                 check_load(&w->loads[p][load]);
             model_yield();
-            if (call->sink)
-                call->sink->write(call->sink, NULL, u0, u1);
+            if (call->sink && call->sink->write(call->sink, NULL, u0, u1) != FX_OK)
+                return FX_ERR_IO;
             if (load >= 0)
                 check_load(&w->loads[p][load]);
             for (uint32_t u = u0; u < u1; u++) {
@@ -114,29 +118,27 @@ static void bring(char *target, int64_t bytes, int64_t number) {
 
 fx_error fx_read(const fx_file *file, char *target, int64_t bytes, int64_t offset) {
     model_yield();
-    if (file->fd == SPILL_FD) {
-        fetch(target);
-        return (fx_error){.status = FX_OK};
-    }
     if (w->may_fail && model_choose(2) && w->may_fail) {
         w->may_fail--;
         return (fx_error){.status = FX_ERR_IO};
     }
-    bring(target, bytes, offset);
+    if (file->fd == SPILL_FD)
+        fetch(target);
+    else
+        bring(target, bytes, offset);
     return (fx_error){.status = FX_OK};
 }
 
 int fx_read_cached(const fx_file *file, char *target, int64_t bytes, int64_t offset) {
     model_yield();
-    if (file->fd == SPILL_FD) {
-        fetch(target);
-        return 1;
-    }
     if (w->may_miss && model_choose(2) && w->may_miss) {
         w->may_miss--;
         return 0;
     }
-    bring(target, bytes, offset);
+    if (file->fd == SPILL_FD)
+        fetch(target);
+    else
+        bring(target, bytes, offset);
     return 1;
 }
 

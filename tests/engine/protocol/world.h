@@ -39,6 +39,7 @@ typedef struct world {
     int done[PROGRAMS][STEPS][UNITS]; /* how often, in this run */
     int units;
     int may_fail, may_miss, may_spoil; /* how often a read may fail, not be cached, bring wrong bytes */
+    int may_not_store;                 /* how often a row may not be stored */
     int wants_cancel;
     int readers;
     int was_freed;
