@@ -22,6 +22,7 @@ AHEAD_MAX: int
 DIRECT_ALIGN: int
 MAX_THREADS: int
 SEARCH_BLOCKS_MAX: int
+PLACE_ORDERS: int
 OPS: tuple[str, ...]
 FIELDS: dict[str, tuple[tuple[str, bool], ...]]
 ENUMS: dict[str, tuple[str, ...]]
@@ -84,6 +85,10 @@ def run_op(
 _I64 = NDArray[np.int64]
 _I32 = NDArray[np.int32]
 
+def place_order(sizes: _I64, first: _I32, last: _I32, order: int, numbers: _I32) -> None: ...
+def blocks_live(sizes: _I64, first: _I32, last: _I32, live: _I64) -> None: ...
+def blocks_pairs(sizes: _I64, first: _I32, last: _I32) -> int: ...
+def blocks_top(sizes: _I64, first: _I32, last: _I32, address: _I64) -> int: ...
 def place_in_order(
     sizes: _I64,
     first: _I32,
@@ -320,6 +325,9 @@ class Drafts:
         load_speed: float = 1.0,
     ) -> None: ...
     def release(self) -> None: ...
+    def bound(
+        self, uses: NDArray[np.float64], arena_bytes: int, rounds: int
+    ) -> tuple[float, Sequence[float]]: ...
     def choose(
         self,
         choices: NDArray[Any],
