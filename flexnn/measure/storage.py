@@ -143,7 +143,7 @@ def _compute_speed(steps: F64, loads: F64) -> list[float]:
     """Return the speed of steps while loads were read, as a fraction of that of other steps; nothing where there were
     no such steps. A step may have been slow during a part of it only, so what counts is the time that it lost.
     """
-    times, reading = steps[:, 1] - steps[:, 0], overlaps(steps, loads)
+    times, reading = steps[:, 1] - steps[:, 0], np.array(overlaps(steps.tolist(), loads.tolist()))
     alone = reading == 0
     if alone.all() or not alone.any():
         return []
@@ -174,7 +174,7 @@ def _by_size(slices: list[Slice]) -> list[Slice]:
 def _encode(graph: Graph, costs: Costs, slices: list[Slice], at: int, room: int) -> tuple[Loads, int]:
     """Return loads of the slices to rotating places from ``at`` on, and the bytes of the arena that they need."""
     weights, offsets, sizes = zip(*slices, strict=True)
-    loads = encode_loads(graph, weights, offsets, sizes, 0, costs.io_align)
+    loads = encode_loads(graph, weights, offsets, sizes, [0] * len(sizes), costs.io_align)
     start, arena = at, at
     largest = max(costs.room_bytes(size) for size in sizes)
     for i, size in enumerate(sizes):

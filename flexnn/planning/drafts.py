@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import add
+from operator import add, sub
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -158,18 +158,20 @@ class Drafting:
 
     def _as_pinned(self, draft: Draft) -> Records:
         """Return choices that pin as much of each node as ``draft`` does: after filling, more than its choices say."""
-        choices = draft.choices.copy()
-        steps, slices = draft.steps, draft.slices[draft.slices["is_pinned"] != 0]
-        node = steps["node"][slices["step"]]
-        panels = slices["constant"] < 0
-        own = slices["step"][panels]
-        choices["pinned_panels"] = 0
-        np.add.at(choices["pinned_panels"], node[panels], steps["p1"][own] - steps["p0"][own])
-        np.minimum(choices["slice_panels"], self._panels() - choices["pinned_panels"], out=choices["slice_panels"])
-        first = self._nodes["constant_first"][node[~panels]]
-        bits = np.left_shift(1, slices["constant"][~panels] - first).astype(np.uint32)
-        np.bitwise_or.at(choices["pinned_constants"], node[~panels], bits)
-        return choices
+        first: list[int] = self._nodes["constant_first"].tolist()
+        panels: list[int] = self._nodes["panel_count"].tolist()
+        node, p0, p1 = (draft.steps[name].tolist() for name in ("node", "p0", "p1"))
+        pinned, constants = [0] * len(panels), [0] * len(panels)
+        rows = zip(*(draft.slices[name].tolist() for name in ("step", "constant", "is_pinned")), strict=True)
+        for step, constant, is_pinned in rows:
+            if is_pinned and constant < 0:
+                pinned[node[step]] += p1[step] - p0[step]
+            elif is_pinned:
+                constants[node[step]] |= 1 << constant - first[node[step]]
+        every = enumerate(draft.choices.tolist())
+        left = map(sub, panels, pinned)
+        made = [(row[0], min(row[1], most), pinned[i], constants[i]) for (i, row), most in zip(every, left, strict=True)]
+        return np.array(made, _core.CHOICE_DTYPE)
 
     def _panels(self) -> NDArray[np.int32]:
         return self._nodes["panel_count"].astype(np.int32)
