@@ -325,9 +325,7 @@ class Drafts:
         load_speed: float = 1.0,
     ) -> None: ...
     def release(self) -> None: ...
-    def bound(
-        self, uses: NDArray[np.float64], arena_bytes: int, rounds: int
-    ) -> tuple[float, Sequence[float]]: ...
+    def bound_terms(self, arena_bytes: int) -> list[memoryview]: ...
     def choose(
         self,
         choices: NDArray[Any],
@@ -356,12 +354,12 @@ class Drafts:
     ) -> tuple[_Outcome, bytes, bytes]: ...
 
 def fluid_bound(
-    seconds: NDArray[np.float64],
-    nbytes: _I64,
-    read_s: NDArray[np.float64],
-    byte_s: NDArray[np.float64],
+    seconds: NDArray[np.float64] | memoryview,
+    nbytes: _I64 | memoryview,
+    read_s: NDArray[np.float64] | memoryview,
+    byte_s: NDArray[np.float64] | memoryview,
     uses: NDArray[np.float64],
-    free_bytes: _I64,
+    free_bytes: _I64 | memoryview,
     *,
     bytes_per_second: float,
     compute_speed: float = 1.0,

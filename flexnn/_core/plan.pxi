@@ -162,33 +162,19 @@ cdef class Drafts:
             fx_fill(&self.draft, &self.problem, rank, count, &limits, looks)
         return self._outcome(working_bytes), *self._arrays()
 
-    def bound(self, uses, int64_t arena_bytes, int rounds):
-        """The bound of an arena (negative: no limit), and the price of each node (fx_bound_terms_of, fx_fluid_bound).
-        ``uses``: float64, nodes that share each one's weights."""
-        cdef uint32_t count = self.problem.node_count
-        cdef _Buffer use_buffer = _Buffer(uses)
-        price = memoryview(bytearray(sizeof(double) * count)).cast("d")
-        cdef _Buffer price_buffer = _Buffer(price, True)
-        cdef double bound = 0.0
-        cdef fx_fluid f
-        cdef fx_status status
-        if use_buffer.view.len != <Py_ssize_t>(count * sizeof(double)):
-            raise ValueError("uses has a number for each node")
-        cdef double *room = <double *>malloc((5 * <size_t>count + 1) * sizeof(double))
-        if room == NULL:
-            raise MemoryError()
-        cdef fx_bound_terms terms = fx_bound_terms(room, room + count, room + 2 * count,
-                                                   <int64_t *>(room + 3 * count), <int64_t *>(room + 4 * count))
-        f.count, f.seconds, f.bytes, f.read_s = count, terms.seconds, terms.bytes, terms.read_s
-        f.byte_s, f.free_bytes, f.uses = terms.byte_s, terms.free_bytes, <const double *>use_buffer.view.buf
-        f.bytes_per_second, f.rounds = self.problem.storage_bytes_per_second, rounds
-        f.compute_speed, f.load_speed = self.problem.compute_speed, self.problem.load_speed
+    def bound_terms(self, int64_t arena_bytes):
+        """What ``fluid_bound`` takes of each node: seconds, bytes, seconds of reading, seconds of a byte, free bytes
+        (fx_bound_terms_of). ``arena_bytes``: negative without a limit."""
+        cdef Py_ssize_t nbytes = self.problem.node_count * sizeof(double)
+        found = [memoryview(bytearray(nbytes)).cast(kind) for kind in "dqddq"]
+        cdef list rooms = [_Buffer(view, True) for view in found]
+        cdef fx_bound_terms terms
+        terms.seconds, terms.bytes = <double *>(<_Buffer>rooms[0]).view.buf, <int64_t *>(<_Buffer>rooms[1]).view.buf
+        terms.read_s, terms.byte_s = <double *>(<_Buffer>rooms[2]).view.buf, <double *>(<_Buffer>rooms[3]).view.buf
+        terms.free_bytes = <int64_t *>(<_Buffer>rooms[4]).view.buf
         with nogil:
             fx_bound_terms_of(&self.problem, arena_bytes, &terms)
-            status = fx_fluid_bound(&f, &bound, <double *>price_buffer.view.buf)
-            free(room)
-        _plan_check(status)
-        return bound, price
+        return found
 
     cdef tuple _arrays(self):
         steps = (<char *>self.draft.steps)[:self.draft.step_count * sizeof(fx_draft_step)]

@@ -52,6 +52,7 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 
 from .drafts import Drafting
+from .machine import MachineProfile
 from .types import Costs, NodeCosts
 
 ROUNDS_MIN, ROUNDS_NODES = 3, 40_000
@@ -71,8 +72,8 @@ class Bound(NamedTuple):
 class Bounding:
     """Bounds of one graph on one machine, from the tables of its drafts."""
 
-    def __init__(self, graph: Graph, costs: Costs, drafting: Drafting) -> None:
-        self._drafting = drafting
+    def __init__(self, graph: Graph, costs: Costs, drafting: Drafting, machine: MachineProfile) -> None:
+        self._drafting, self._machine = drafting, machine
         places = [(w.offset, w.nbytes) if w.offset >= 0 else (-1, i) for i, w in enumerate(graph.weights)]
         uses: dict[tuple[int, int], int] = {}
         for node in costs.nodes:
@@ -86,7 +87,15 @@ class Bounding:
         of looking for the stretches that rule: fewer give a bound that may be lower. Large graphs have fewer.
         """
         rounds = min(rounds, max(ROUNDS_MIN, ROUNDS_NODES // max(len(self._uses), 1)))
-        return Bound(*self._drafting.bound(self._uses, arena_bytes, rounds))
+        seconds, nbytes, read_s, byte_s, free_bytes = self._drafting.bound_terms(arena_bytes)
+        found = _core.fluid_bound(
+            *(seconds, nbytes, read_s, byte_s, self._uses, free_bytes),
+            bytes_per_second=self._machine.storage_bytes_per_second,
+            compute_speed=self._machine.compute_speed,
+            load_speed=self._machine.load_speed,
+            rounds=rounds,
+        )
+        return Bound(*found)
 
 
 def _weights(node: NodeCosts) -> set[int]:

@@ -21,7 +21,7 @@ from flexnn.graph.ir import Graph
 from flexnn.quick_dataclass import quick_dataclass
 
 from .machine import MachineProfile
-from .types import F64, I64, Costs, Placement
+from .types import I64, Costs, Placement
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,11 +113,11 @@ class Drafting:
         """Free the memory that drafts are made in (megabytes for graphs of many panels) until the next one is made."""
         self._core.release()
 
-    def bound(self, uses: F64, arena_bytes: int | None, rounds: int) -> tuple[float, Sequence[float]]:
-        """Return the bound of an arena (None: no limit), and the price of each node (fx_fluid_bound). ``uses``: nodes
-        that share each one's weights.
+    def bound_terms(self, arena_bytes: int | None) -> list[memoryview]:
+        """Return what the bound takes of each node in an arena (None: no limit): seconds, bytes, seconds of reading,
+        seconds of a byte, and free bytes (fx_bound_terms_of).
         """
-        return self._core.bound(uses, -1 if arena_bytes is None else max(arena_bytes, 0), rounds)
+        return self._core.bound_terms(-1 if arena_bytes is None else max(arena_bytes, 0))
 
     def choose(
         self,

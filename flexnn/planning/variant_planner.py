@@ -118,7 +118,7 @@ class VariantPlanner:
     def _bounding(self) -> Bounding:
         from .bound import Bounding  # plans without a limit do without
 
-        return Bounding(self._graph, self._costs, self._drafting)
+        return Bounding(self._graph, self._costs, self._drafting, self._machine)
 
     def _ladder(self) -> Ladder:
         from .ladder import Ladder  # plans without a limit do without
