@@ -22,6 +22,7 @@ AHEAD_MAX: int
 DIRECT_ALIGN: int
 MAX_THREADS: int
 SEARCH_BLOCKS_MAX: int
+PLACE_ORDERS: int
 OPS: tuple[str, ...]
 FIELDS: dict[str, tuple[tuple[str, bool], ...]]
 ENUMS: dict[str, tuple[str, ...]]
@@ -84,6 +85,10 @@ def run_op(
 _I64 = NDArray[np.int64]
 _I32 = NDArray[np.int32]
 
+def place_order(sizes: _I64, first: _I32, last: _I32, order: int, numbers: _I32) -> None: ...
+def blocks_live(sizes: _I64, first: _I32, last: _I32, live: _I64) -> None: ...
+def blocks_pairs(sizes: _I64, first: _I32, last: _I32) -> int: ...
+def blocks_top(sizes: _I64, first: _I32, last: _I32, address: _I64) -> int: ...
 def place_in_order(
     sizes: _I64,
     first: _I32,
@@ -320,6 +325,7 @@ class Drafts:
         load_speed: float = 1.0,
     ) -> None: ...
     def release(self) -> None: ...
+    def bound_terms(self, arena_bytes: int) -> list[memoryview]: ...
     def choose(
         self,
         choices: NDArray[Any],
@@ -348,12 +354,12 @@ class Drafts:
     ) -> tuple[_Outcome, bytes, bytes]: ...
 
 def fluid_bound(
-    seconds: NDArray[np.float64],
-    nbytes: _I64,
-    read_s: NDArray[np.float64],
-    byte_s: NDArray[np.float64],
+    seconds: NDArray[np.float64] | memoryview,
+    nbytes: _I64 | memoryview,
+    read_s: NDArray[np.float64] | memoryview,
+    byte_s: NDArray[np.float64] | memoryview,
     uses: NDArray[np.float64],
-    free_bytes: _I64,
+    free_bytes: _I64 | memoryview,
     *,
     bytes_per_second: float,
     compute_speed: float = 1.0,

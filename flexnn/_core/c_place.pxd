@@ -17,6 +17,14 @@ cdef extern from "flexnn/place.h" nogil:
         FX_FIT_BEST
         FX_FIT_FIRST
 
+    ctypedef enum fx_order:
+        FX_ORDER_COUNT
+
+    fx_status fx_place_order(const fx_blocks *b, fx_order order, int32_t *numbers)
+    fx_status fx_blocks_live(const fx_blocks *b, int32_t moments, int64_t *live)
+    fx_status fx_blocks_pairs(const fx_blocks *b, int64_t *pairs)
+    int64_t fx_blocks_top(const fx_blocks *b, const int64_t *address)
+
     ctypedef enum fx_found:
         FX_FOUND_NONE
         FX_FOUND_SOME

@@ -1,4 +1,4 @@
-# flexnn/draft.h, flexnn/fluid_bound.h.
+# flexnn/draft.h, flexnn/fluid_bound.h, flexnn/bound_terms.h.
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from flexnn._core.c_ops cimport fx_status
@@ -95,3 +95,13 @@ cdef extern from "flexnn/fluid_bound.h" nogil:
 
     int FX_ROUNDS_MAX
     fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price)
+
+cdef extern from "flexnn/bound_terms.h" nogil:
+    ctypedef struct fx_bound_terms:
+        double *seconds
+        double *read_s
+        double *byte_s
+        int64_t *bytes
+        int64_t *free_bytes
+
+    void fx_bound_terms_of(const fx_problem *p, int64_t arena_bytes, const fx_bound_terms *terms)

@@ -2,6 +2,7 @@
 from flexnn._core.c_place cimport *
 
 SEARCH_BLOCKS_MAX = FX_SEARCH_BLOCKS_MAX
+PLACE_ORDERS = FX_ORDER_COUNT
 
 
 cdef int _placed(fx_status status) except -1:
@@ -35,6 +36,39 @@ cdef class _Blocks:
             raise ValueError("first and last are 32-bit integers, as many as blocks")
         self.blocks.first = <const int32_t *>self.begins.view.buf
         self.blocks.last = <const int32_t *>self.ends.view.buf
+
+
+def place_order(sizes, first, last, int order, numbers):
+    """fx_place_order: fills ``numbers`` (int32); ``order``: below PLACE_ORDERS."""
+    cdef _Blocks b = _Blocks(sizes, first, last)
+    cdef _Buffer out = _Buffer(numbers, True)
+    if out.view.len != b.blocks.count * 4:
+        raise ValueError("the order is 32-bit integers, as many as blocks")
+    _placed(fx_place_order(&b.blocks, <fx_order>order, <int32_t *>out.view.buf))
+
+
+def blocks_live(sizes, first, last, live):
+    """fx_blocks_live: fills ``live`` (int64, one for each moment)."""
+    cdef _Blocks b = _Blocks(sizes, first, last)
+    cdef _Buffer out = _Buffer(live, True)
+    if len(live) > FX_PLACE_BLOCKS_MAX:
+        raise ValueError(f"{len(live)} moments are more than {FX_PLACE_BLOCKS_MAX}")
+    _placed(fx_blocks_live(&b.blocks, len(live), <int64_t *>_int64s(out, len(live))))
+
+
+def blocks_pairs(sizes, first, last):
+    """fx_blocks_pairs."""
+    cdef _Blocks b = _Blocks(sizes, first, last)
+    cdef int64_t pairs
+    _placed(fx_blocks_pairs(&b.blocks, &pairs))
+    return pairs
+
+
+def blocks_top(sizes, first, last, address):
+    """fx_blocks_top."""
+    cdef _Blocks b = _Blocks(sizes, first, last)
+    cdef _Buffer at = _Buffer(address)
+    return fx_blocks_top(&b.blocks, _int64s(at, b.blocks.count))
 
 
 def place_in_order(sizes, first, last, order, address, *, bint first_fit=False, hangs=None, int64_t ceiling=0):

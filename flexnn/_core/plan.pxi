@@ -162,6 +162,20 @@ cdef class Drafts:
             fx_fill(&self.draft, &self.problem, rank, count, &limits, looks)
         return self._outcome(working_bytes), *self._arrays()
 
+    def bound_terms(self, int64_t arena_bytes):
+        """What ``fluid_bound`` takes of each node: seconds, bytes, seconds of reading, seconds of a byte, free bytes
+        (fx_bound_terms_of). ``arena_bytes``: negative without a limit."""
+        cdef Py_ssize_t nbytes = self.problem.node_count * sizeof(double)
+        found = [memoryview(bytearray(nbytes)).cast(kind) for kind in "dqddq"]
+        cdef list rooms = [_Buffer(view, True) for view in found]
+        cdef fx_bound_terms terms
+        terms.seconds, terms.bytes = <double *>(<_Buffer>rooms[0]).view.buf, <int64_t *>(<_Buffer>rooms[1]).view.buf
+        terms.read_s, terms.byte_s = <double *>(<_Buffer>rooms[2]).view.buf, <double *>(<_Buffer>rooms[3]).view.buf
+        terms.free_bytes = <int64_t *>(<_Buffer>rooms[4]).view.buf
+        with nogil:
+            fx_bound_terms_of(&self.problem, arena_bytes, &terms)
+        return found
+
     cdef tuple _arrays(self):
         steps = (<char *>self.draft.steps)[:self.draft.step_count * sizeof(fx_draft_step)]
         slices = (<char *>self.draft.slices)[:self.draft.slice_count * sizeof(fx_draft_slice)]

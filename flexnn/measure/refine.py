@@ -6,8 +6,10 @@ caches that the node before has filled and a busy machine, and do not favour the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate, compress
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from flexnn.planning.machine import load_seconds, variant_key
 from flexnn.planning.program import decode_variant
 from flexnn.planning.types import F64
 
+Span = tuple[float, float]
+"""Start and end."""
 Spans = tuple[memoryview, memoryview]
 """The numbers of a Trace in two flat buffers: start, end, start, …"""
 SAMPLES_MIN, SAMPLES_MAX = 3, 12
@@ -35,7 +39,7 @@ class Watch:
     def __init__(self, program: Program, machine: MachineProfile) -> None:
         self.program, self._machine = program, machine
         self._runs = 0
-        self._computed: list[F64] = []
+        self._computed: list[list[float]] = []
         self._read: list[float] = []
 
     def ran(self, times: Callable[[], Trace | Spans | None]) -> None:
@@ -47,18 +51,14 @@ class Watch:
         if not spans:
             return
         machine = self._machine
-        steps, loads = (np.array(flat, np.float64).reshape(-1, 2) * 1e-9 for flat in spans)
-        reading, computing = overlaps(steps, loads), overlaps(loads, steps)
-        # Times that each would have taken alone.
-        computed = (steps[:, 1] - steps[:, 0]) - reading * (1 - machine.compute_speed)
-        read = (loads[:, 1] - loads[:, 0]) - computing * (1 - machine.load_speed)
-        self._computed.append(computed)
-        self._read.append(float(read.sum()))
+        steps, loads = map(_pairs, spans)
+        self._computed.append(_alone(steps, loads, machine.compute_speed))
+        self._read.append(sum(_alone(loads, steps, machine.load_speed)))
 
     @property
     def seconds(self) -> float:
         """Approximate seconds that the steps of all runs took."""
-        return self._runs * median([float(times.sum()) for times in self._computed]) if self._computed else 0.0
+        return self._runs * median([sum(times) for times in self._computed]) if self._computed else 0.0
 
     def learnt(self, machine: MachineProfile) -> MachineProfile | None:
         """Return the corrected profile; None if there were too few runs, or if they went as predicted. ``machine`` is
@@ -66,9 +66,9 @@ class Watch:
         """
         if len(self._computed) < SAMPLES_MIN:
             return None
-        predicted = _step_seconds(self.program, machine)
-        known = predicted > 0
-        compute = _factor([float(times[known].sum()) for times in self._computed], float(predicted.sum()))
+        predicted = _step_seconds(self.program, machine).tolist()
+        seen = [sum(compress(times, predicted)) for times in self._computed]
+        compute = _factor(seen, sum(predicted))
         loads = load_seconds(self._machine, self.program.loads["bytes"])
         read = _factor(self._read, float(loads.sum())) if self._machine is machine else 1.0
         if max(abs(compute - 1), abs(read - 1)) < WORTH_KEEPING:
@@ -103,16 +103,32 @@ def _step_seconds(program: Program, machine: MachineProfile) -> F64:
     return np.asarray(fixed_s + channels_s * (window["c1"] - window["c0"]) / whole, np.float64)
 
 
-def overlaps(spans: F64, others: F64) -> F64:
-    """Return the seconds of each span in which one of ``others``, which do not overlap each other, goes on."""
-    if not len(others):
-        return np.zeros(len(spans))
-    total = np.concatenate(([0.0], np.cumsum(others[:, 1] - others[:, 0])))
+def _pairs(flat: memoryview) -> list[Span]:
+    """Return start and end in seconds of each, of numbers in ns."""
+    seconds = [number * 1e-9 for number in flat.tolist()]
+    return [*zip(seconds[::2], seconds[1::2], strict=True)]
 
-    def until(moments: F64) -> F64:
-        begun = np.searchsorted(others[:, 0], moments, side="right")
-        last = np.maximum(begun - 1, 0)
-        inside = np.minimum(moments, others[last, 1]) - others[last, 0]
-        return np.where(begun > 0, total[last] + np.maximum(inside, 0.0), 0.0)
 
-    return until(spans[:, 1]) - until(spans[:, 0])
+def _alone(spans: list[Span], others: list[Span], speed: float) -> list[float]:
+    """Return the seconds that each of ``spans`` would have taken alone. ``speed``: that of spans beside others, as a
+    fraction.
+    """
+    beside = overlaps(spans, others)
+    return [end - start - lost * (1 - speed) for (start, end), lost in zip(spans, beside, strict=True)]
+
+
+def overlaps(spans: Sequence[Span], others: Sequence[Span]) -> list[float]:
+    """Return the seconds of each span in which one of ``others``, which do not overlap each other, goes on. It runs
+    while budgets are tight, so it is made of plain numbers (planning/program.py).
+    """
+    starts = [start for start, _ in others]
+    total = [0.0, *accumulate(end - start for start, end in others)]
+
+    def until(moment: float) -> float:
+        begun = bisect_right(starts, moment)
+        if not begun:
+            return 0.0
+        start, end = others[begun - 1]
+        return total[begun - 1] + max(min(moment, end) - start, 0.0)
+
+    return [until(end) - until(start) for start, end in spans]

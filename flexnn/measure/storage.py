@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from itertools import zip_longest
+from collections.abc import Iterable
+from itertools import compress, zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,11 +22,11 @@ from flexnn._core import DIRECT_ALIGN
 from flexnn.graph.ir import Graph
 from flexnn.median import median, quantile
 from flexnn.planning.program import encode_loads
-from flexnn.planning.types import F64, LINE, Costs, align_up
+from flexnn.planning.types import LINE, Costs, align_up
 from flexnn.quick_dataclass import quick_dataclass
 
 from .compute import Bench, Case
-from .refine import overlaps
+from .refine import Span, overlaps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,11 +80,11 @@ def measure_storage(graph: Graph, costs: Costs, file: File, *, arena_bytes: int,
         return None
     drop = file.direct_fd < 0 and _cache_room() < os.fstat(file.fd).st_size
     probe = _read(graph, costs, file, _by_size(slices[:PROBE_SLICES]), room, end, drop)
-    spent = median(probe.sum(axis=1).tolist())
+    spent = median([sum(run) for run in probe])
     affordable = int(seconds / 2 / max(spent, 1e-9)) * PROBE_SLICES
     slices = _by_size(slices[: max(affordable // 2 * 2, PROBE_SLICES)])
     times = _read(graph, costs, file, slices, room, end, drop)
-    return _fit(np.array([size for *_, size in slices]), times)
+    return _fit([size for *_, size in slices], times)
 
 
 def measure_overlap(
@@ -118,8 +119,8 @@ def measure_overlap(
         while len(read) < 2 or time.perf_counter() < end:
             session.run([])
             assert session.trace
-            computed, loaded = (np.array(spans, np.float64) * 1e-9 for spans in session.trace)
-            read.append(reading / float((loaded[:, 1] - loaded[:, 0]).sum()))
+            computed, loaded = ([(start * 1e-9, end * 1e-9) for start, end in spans] for spans in session.trace)
+            read.append(reading / sum(last - first for first, last in loaded))
             compute += _compute_speed(computed[1:], loaded)
     finally:
         session.close()
@@ -139,16 +140,17 @@ def shared_speeds(threads: int, *, direct: bool) -> tuple[float, float] | None:
     return ((threads - 1) / threads, 1 / threads) if is_shared else None
 
 
-def _compute_speed(steps: F64, loads: F64) -> list[float]:
+def _compute_speed(steps: list[Span], loads: list[Span]) -> list[float]:
     """Return the speed of steps while loads were read, as a fraction of that of other steps; nothing where there were
     no such steps. A step may have been slow during a part of it only, so what counts is the time that it lost.
     """
-    times, reading = steps[:, 1] - steps[:, 0], overlaps(steps, loads)
-    alone = reading == 0
-    if alone.all() or not alone.any():
+    times, reading = [end - start for start, end in steps], overlaps(steps, loads)
+    alone = [taken for taken, read in zip(times, reading, strict=True) if not read]
+    if not 0 < len(alone) < len(times):
         return []
-    lost = float((times[~alone] - median(times[alone].tolist())).sum())
-    return [1 - lost / float(reading.sum())]
+    least = median(alone)
+    lost = sum(taken - least for taken, read in zip(times, reading, strict=True) if read)
+    return [1 - lost / sum(reading)]
 
 
 def _slices(graph: Graph, costs: Costs, room: int) -> list[Slice]:
@@ -174,7 +176,7 @@ def _by_size(slices: list[Slice]) -> list[Slice]:
 def _encode(graph: Graph, costs: Costs, slices: list[Slice], at: int, room: int) -> tuple[Loads, int]:
     """Return loads of the slices to rotating places from ``at`` on, and the bytes of the arena that they need."""
     weights, offsets, sizes = zip(*slices, strict=True)
-    loads = encode_loads(graph, weights, offsets, sizes, 0, costs.io_align)
+    loads = encode_loads(graph, weights, offsets, sizes, [0] * len(sizes), costs.io_align)
     start, arena = at, at
     largest = max(costs.room_bytes(size) for size in sizes)
     for i, size in enumerate(sizes):
@@ -188,7 +190,7 @@ def _encode(graph: Graph, costs: Costs, slices: list[Slice], at: int, room: int)
 
 def _read(
     graph: Graph, costs: Costs, file: File, slices: list[Slice], room: int, end: float, drop: bool
-) -> NDArray[np.float64]:
+) -> list[list[float]]:
     """Return the seconds of each slice in each run until ``end``; ``drop``: each run finds the page cache empty."""
     bench = Bench(graph, costs, LINE)
     at = align_up(bench.arena_bytes, DIRECT_ALIGN)
@@ -205,21 +207,27 @@ def _read(
             times.append([(last - first) * 1e-9 for first, last in session.trace[1]])
     finally:
         session.close()
-    return np.array(times[1:])
+    return times[1:]
 
 
-def _fit(sizes: NDArray[np.int64], times: NDArray[np.float64]) -> Storage:
+def _fit(sizes: list[int], times: list[list[float]]) -> Storage:
     """Return bytes per second and seconds per request, from all big slices of a run and all small ones, of which the
     readers finish several at once.
     """
-    big = sizes > sizes.mean()
-    if big.all() or not big.any():
-        return Storage(float(sizes.sum()) / median(times.sum(axis=1).tolist()), 0.0)
-    size = float(sizes[big].mean()), float(sizes[~big].mean())
-    took = [median(times[:, kind].mean(axis=1).tolist()) for kind in (big, ~big)]
+    is_big = [size > sum(sizes) / len(sizes) for size in sizes]
+    if all(is_big) or not any(is_big):
+        return Storage(sum(sizes) / median([sum(run) for run in times]), 0.0)
+    kinds = is_big, [not big for big in is_big]
+    size = [_mean(compress(sizes, kind)) for kind in kinds]
+    took = [median([_mean(compress(run, kind)) for run in times]) for kind in kinds]
     most = took[0] / size[0]
     per_byte = min(max((took[0] - took[1]) / (size[0] - size[1]), BYTES_SHARE_MIN * most), most)
     return Storage(1 / per_byte, max(took[0] - per_byte * size[0], 0.0))
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return sum(known) / len(known)
 
 
 def _cache_room() -> int:

@@ -11,6 +11,8 @@ budget is the same in processes that measure different rates.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
+from operator import or_
 from typing import NamedTuple
 
 import numpy as np
@@ -82,7 +84,7 @@ def banded(ways: Ways) -> list[Form]:
     pool: list[tuple[Found, int]] = []
     whole = 0
     for index, way in enumerate(ways.all()):
-        whole = whole or int(way.tables[0][:, 5].max(initial=0))
+        whole = whole or max((node[5] for node in way.tables[0].tolist()), default=0)
         pool += [(found, index) for found in found_in(way)]
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
@@ -165,14 +167,15 @@ class Search:
         """``memo``: of another search of the same tables (``new_memo``), which makes this one faster; ``regions_max``:
         most walks.
         """
-        nodes = tables[0]
+        nodes = tables[0].tolist()
         self._regions_max = regions_max
         self._memo = new_memo() if memo is None else memo
-        self._tables, self._images, self._needs = tables, nodes[:, 3], nodes[:, 5]
-        grows = np.diff(_bytes_between(tables))
-        no_start, no_end = np.where(grows > 0, 0, _core.BANDS_NO_START), np.where(grows < 0, 0, _core.BANDS_NO_END)
-        self._ends = (no_start | no_end).astype(np.uint8)
-        self._work_max = int(cost_max * int((nodes[:, 3] * nodes[:, 6]).sum() + nodes[:, 7].sum()))
+        self._tables, self._images, self._needs = tables, [node[3] for node in nodes], [node[5] for node in nodes]
+        between = _bytes_between(tables)
+        grows = [after - before for before, after in pairwise(between)]
+        no_start, no_end = _core.BANDS_NO_START, _core.BANDS_NO_END
+        self._ends = [no_end if grown > 0 else no_start if grown < 0 else no_start | no_end for grown in grows]
+        self._work_max = int(cost_max * sum(node[3] * node[6] + node[7] for node in nodes))
 
     def all(self) -> Iterator[Found]:
         """Yield good walks. Walks that spare more memory than others need are made again with what these need."""
@@ -188,36 +191,36 @@ class Search:
 
     def whole(self) -> Found:
         """Return no walks, and the memory without any."""
-        worst = int(self._needs.argmax())
-        return Found(int(self._needs[worst]), int(self._needs[worst]), worst, 0, [])
+        most = max(self._needs)
+        return Found(most, most, self._needs.index(most), 0, [])
 
     def _walks(self, nodes_max: int, floor: int, is_wide: bool) -> Found:
         """Return walks that bring one neediest node after the other near the least that any walk of it needs, or to
         ``floor`` bytes. No walk need be better than the ones before it. ``is_wide``: the first of them spares all of
         the neediest nodes as far as one walk can.
         """
-        needs, barred = self._needs.copy(), np.zeros(len(self._needs), np.uint8)
-        ends = self._ends if is_wide else np.zeros_like(barred)
+        needs, barred = list(self._needs), [0] * len(self._needs)
+        ends = self._ends if is_wide else barred
         regions: list[Region] = []
         added = work = 0
-        while len(regions) < self._regions_max and len(needs):
-            worst = int(needs.argmax())
+        while len(regions) < self._regions_max and needs:
+            worst = needs.index(max(needs))
             if barred[worst] or needs[worst] <= floor:
                 break
-            reached = int(needs[barred > 0].max(initial=floor))
-            limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, reached, int(is_wide and not regions)
-            found = _core.bands_find(self._tables, limits, ENOUGH, worst, np.bitwise_or(barred, ends), self._memo)
+            reached = max((need for need, is_barred in zip(needs, barred, strict=True) if is_barred), default=floor)
+            limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, max(reached, floor), int(is_wide and not regions)
+            closed = bytes(map(or_, barred, ends))
+            found = _core.bands_find(self._tables, limits, ENOUGH, worst, closed, self._memo)
             if found is None or found[3] > WORTH_WALK * needs[worst]:
                 break
             region = Region(*found[:3])
             regions.append(region)
-            span = slice(region.first, region.last + 1)
-            needs[span], barred[span] = found[3], 1
+            for node in range(region.first, region.last + 1):
+                needs[node], barred[node] = found[3], 1
             work += found[4]
-            added += (region.last - region.first + 1) * (int(self._images[region.first]) * region.bands - 1)
-        worst = int(needs.argmax()) if len(needs) else 0
-        most = int(needs.max(initial=0))
-        return Found(most + added * NODE_BYTES, most, worst, work, regions)
+            added += (region.last - region.first + 1) * (self._images[region.first] * region.bands - 1)
+        most = max(needs, default=0)
+        return Found(most + added * NODE_BYTES, most, needs.index(most) if needs else 0, work, regions)
 
 
 def new_memo() -> I64:
@@ -232,10 +235,11 @@ def found_in(way: Way, regions_max: int = REGIONS_MAX) -> Iterator[Found]:
         yield from Search(way.tables, cost, memo, regions_max=regions_max).all()
 
 
-def _bytes_between(tables: tuple[I64, I64, I64]) -> I64:
+def _bytes_between(tables: tuple[I64, I64, I64]) -> list[int]:
     """Return the bytes of activations that live before each node, and those behind the last one."""
-    count, roots = len(tables[0]), tables[2][tables[2][:, 1] > 0]
-    change = np.zeros(count + 2, np.int64)
-    np.add.at(change, roots[:, 2] + 1, roots[:, 1])
-    np.subtract.at(change, roots[:, 3] + 1, roots[:, 1])
-    return np.cumsum(change)[: count + 1]
+    change = [0] * (len(tables[0]) + 2)
+    for _, nbytes, first, last, _ in tables[2].tolist():
+        if nbytes > 0:
+            change[first + 1] += nbytes
+            change[last + 1] -= nbytes
+    return list(accumulate(change[:-1]))

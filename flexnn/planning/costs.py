@@ -6,6 +6,7 @@ the machine's rates, and fractions of peak per kernel from the check program's b
 
 from __future__ import annotations
 
+from sys import byteorder
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -206,9 +207,13 @@ def params_with(params: NDArray[np.int32], variant: Variant) -> NDArray[np.int32
 
 def with_tile_block(params: NDArray[np.int32], tile_block: int) -> NDArray[np.int32]:
     """Return a convolution's parameters with ``tile_block``."""
-    copy = params.copy()
-    copy[TILE_BLOCK] = tile_block
-    return copy
+    return np.frombuffer(bytearray(bytes_with_tile_block(params.tobytes(), tile_block)), np.int32)
+
+
+def bytes_with_tile_block(params: bytes, tile_block: int) -> bytes:
+    """Return the bytes of a convolution's parameters with ``tile_block``."""
+    at = 4 * TILE_BLOCK
+    return params[:at] + tile_block.to_bytes(4, byteorder) + params[at + 4 :]
 
 
 _CONV_FIELD = {name: i for i, (name, _) in enumerate(_core.FIELDS["conv"])}

@@ -9,7 +9,9 @@ im2col workspace) happens inside the kernels, which gather tile by tile and need
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from operator import add, sub
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -58,22 +60,19 @@ class Draft:
     stall_s: float
     """Part of ``seconds`` in which computing waits for loads."""
 
-    def homes(self) -> I64:
+    def homes(self) -> list[int]:
         """Return for each slice the index of the slice in whose place it lies: where nodes share weights, the first
         pinned one with the same bytes of the file; else its own.
         """
-        homes = np.arange(len(self.slices))
-        pinned = np.flatnonzero(self.slices["is_pinned"])
-        offsets, sizes = self.slices["file_offset"][pinned].tolist(), self.slices["bytes"][pinned].tolist()
         first: dict[tuple[int, int], int] = {}
-        homes[pinned] = [first.setdefault(key, i) for key, i in zip(zip(offsets, sizes), pinned.tolist())]  # noqa: B905
-        return homes
+        rows = zip(*(self.slices[name].tolist() for name in ("is_pinned", "file_offset", "bytes")), strict=True)
+        return [first.setdefault(row[1:], i) if row[0] else i for i, row in enumerate(rows)]
 
     @property
     def pinned_bytes(self) -> int:
         """Arena bytes of pinned slices, shared ones counted once."""
-        owners = (self.slices["is_pinned"] != 0) & (self.homes() == np.arange(len(self.slices)))
-        return int(self.slices["arena_bytes"][owners].sum())
+        rows = zip(self.homes(), self.slices["is_pinned"].tolist(), self.slices["arena_bytes"].tolist(), strict=True)
+        return sum(size for i, (home, is_pinned, size) in enumerate(rows) if is_pinned and home == i)
 
     @property
     def rows(self) -> int:
@@ -92,11 +91,9 @@ class Drafting:
         self.items, self.item_bytes = _items(graph, costs)
         nodes, variants, constants = _node_records(graph, costs, placement)
         self._nodes, self._constant_rows = nodes, constants
-        self._panels, self._constants = nodes["panel_count"].astype(np.int32), nodes["constant_first"]
-        lifetimes = np.zeros(len(costs.roots), _core.LIFETIME_DTYPE)
-        lifetimes["start"] = placement.address
-        lifetimes["end"] = lifetimes["start"] + np.asarray(costs.root_bytes, np.int64)
-        lifetimes["first_node"], lifetimes["last_node"] = costs.first_node, costs.last_node
+        ends = map(add, placement.address, costs.root_bytes)
+        lives = zip(placement.address, ends, costs.first_node, costs.last_node, strict=True)
+        lifetimes = np.array([*lives], _core.LIFETIME_DTYPE)
         self._core = _core.Drafts(
             nodes=nodes,
             variants=variants,
@@ -115,6 +112,12 @@ class Drafting:
     def release(self) -> None:
         """Free the memory that drafts are made in (megabytes for graphs of many panels) until the next one is made."""
         self._core.release()
+
+    def bound_terms(self, arena_bytes: int | None) -> list[memoryview]:
+        """Return what the bound takes of each node in an arena (None: no limit): seconds, bytes, seconds of reading,
+        seconds of a byte, and free bytes (fx_bound_terms_of).
+        """
+        return self._core.bound_terms(-1 if arena_bytes is None else max(arena_bytes, 0))
 
     def choose(
         self,
@@ -155,17 +158,23 @@ class Drafting:
 
     def _as_pinned(self, draft: Draft) -> Records:
         """Return choices that pin as much of each node as ``draft`` does: after filling, more than its choices say."""
-        choices = draft.choices.copy()
-        steps, slices = draft.steps, draft.slices[draft.slices["is_pinned"] != 0]
-        node = steps["node"][slices["step"]]
-        panels = slices["constant"] < 0
-        own = slices["step"][panels]
-        choices["pinned_panels"] = 0
-        np.add.at(choices["pinned_panels"], node[panels], steps["p1"][own] - steps["p0"][own])
-        np.minimum(choices["slice_panels"], self._panels - choices["pinned_panels"], out=choices["slice_panels"])
-        bits = np.left_shift(1, slices["constant"][~panels] - self._constants[node[~panels]]).astype(np.uint32)
-        np.bitwise_or.at(choices["pinned_constants"], node[~panels], bits)
-        return choices
+        first: list[int] = self._nodes["constant_first"].tolist()
+        panels: list[int] = self._nodes["panel_count"].tolist()
+        node, p0, p1 = (draft.steps[name].tolist() for name in ("node", "p0", "p1"))
+        pinned, constants = [0] * len(panels), [0] * len(panels)
+        rows = zip(*(draft.slices[name].tolist() for name in ("step", "constant", "is_pinned")), strict=True)
+        for step, constant, is_pinned in rows:
+            if is_pinned and constant < 0:
+                pinned[node[step]] += p1[step] - p0[step]
+            elif is_pinned:
+                constants[node[step]] |= 1 << constant - first[node[step]]
+        every = enumerate(draft.choices.tolist())
+        left = map(sub, panels, pinned)
+        made = [(row[0], min(row[1], most), pinned[i], constants[i]) for (i, row), most in zip(every, left, strict=True)]
+        return np.array(made, _core.CHOICE_DTYPE)
+
+    def _panels(self) -> NDArray[np.int32]:
+        return self._nodes["panel_count"].astype(np.int32)
 
     def pinning(self, choices: Records, pins: Pins) -> Records:
         """Return ``choices`` with these bytes of the file pinned, each node's from its first panel on."""
@@ -173,7 +182,7 @@ class Drafting:
         size = nodes["panel_bytes"]
         held = pins.bytes_within(nodes["weight_offset"], nodes["panel_count"] * size)
         made["pinned_panels"] = held // np.maximum(size, 1)
-        np.minimum(made["slice_panels"], self._panels - made["pinned_panels"], out=made["slice_panels"])
+        np.minimum(made["slice_panels"], self._panels() - made["pinned_panels"], out=made["slice_panels"])
         whole = pins.bytes_within(rows["file_offset"], rows["bytes"]) == rows["bytes"]
         bits = np.left_shift(1, np.arange(len(rows)) - np.repeat(nodes["constant_first"], nodes["constant_count"]))
         made["pinned_constants"] = 0
@@ -208,14 +217,20 @@ class Drafting:
             stall_s=outcome[1],
         )
 
-    def fill(self, draft: Draft, rank: NDArray[Any], bytes_max: int, next_bytes_max: int, looks: int) -> Draft:
+    def fill(self, draft: Draft, rank: Sequence[float], bytes_max: int, next_bytes_max: int, looks: int) -> Draft:
         """Return the draft with more slices pinned in ``bytes_max``, those that save the most time first, or those of
         nodes with the lowest ``rank`` (fx_fill). Nothing else moves, and more bytes up to ``next_bytes_max`` are never
         slower.
         """
-        streamed = np.flatnonzero((draft.slices["is_pinned"] == 0) & (draft.slices["file_offset"] < _core.SPILL_FROM))
-        node = draft.steps["node"][draft.slices["step"][streamed]]
-        order = streamed[np.argsort(rank[node], kind="stable")].astype(np.int32)
+        node, price = draft.steps["node"].tolist(), list(rank)
+        names = "step", "is_pinned", "file_offset"
+        rows = zip(*(draft.slices[name].tolist() for name in names), strict=True)
+        prices = {
+            i: price[node[step]]
+            for i, (step, is_pinned, offset) in enumerate(rows)
+            if not is_pinned and offset < _core.SPILL_FROM
+        }
+        order = np.array(sorted(prices, key=prices.__getitem__), np.int32)
         outcome, steps, slices = self._core.fill(
             draft.steps, draft.slices, order, draft.working_bytes, bytes_max, next_bytes_max, looks
         )
@@ -229,7 +244,7 @@ class Drafting:
         )
 
 
-def _items(graph: Graph, costs: Costs) -> tuple[Records, I64]:
+def _items(graph: Graph, costs: Costs) -> tuple[Records, list[int]]:
     """Return what may be pinned or streamed by itself, node by node: its panels, then its constants. And the arena
     bytes that each takes where it is pinned.
     """
@@ -249,32 +264,27 @@ def _items(graph: Graph, costs: Costs) -> tuple[Records, I64]:
             constants.append(i)
             offsets.append(weights[weight].offset)
             sizes.append(weights[weight].nbytes)
-    items = np.zeros(len(nodes), _core.ITEM_DTYPE)
-    items["node"], items["constant"] = nodes, constants
-    offset, nbytes = np.array(offsets, np.int64), np.array(sizes, np.int64)
-    items["twin"] = _twins(items["constant"] < 0, offset, nbytes)
-    align = costs.io_align
-    return items, np.asarray(-(-(offset + nbytes) // align) * align - offset // align * align, np.int64)
+    twins = _twins([*zip((constant < 0 for constant in constants), offsets, sizes, strict=True)])
+    items = np.array([*zip(nodes, constants, twins, strict=True)], _core.ITEM_DTYPE)
+    return items, [costs.occupied_bytes(offset, size) for offset, size in zip(offsets, sizes, strict=True)]
 
 
-def _twins(panels: NDArray[np.bool_], offset: I64, nbytes: I64) -> NDArray[np.int64]:
-    """Return the next of each item in the ring of those that have the same bytes of the file."""
-    alone = np.arange(len(offset))
-    order = np.lexsort((nbytes, offset, panels))
-    keys = np.stack((panels[order], offset[order], nbytes[order]))
-    same = (keys[:, 1:] == keys[:, :-1]).all(axis=0) & (offset[order[1:]] >= 0)
-    if not same.any():
-        return alone
-    starts = np.concatenate(([True], ~same))
-    twin = np.empty_like(alone)
-    twin[order[:-1]] = order[1:]
-    twin[order[np.concatenate((~same, [True]))]] = order[starts]
-    return twin
+def _twins(contents: Sequence[tuple[bool, int, int]]) -> list[int]:
+    """Return the next of each item in the ring of those that have the same bytes of the file: ``contents`` says whether
+    an item is panels, and its offset (negative: it is alone) and bytes.
+    """
+    twins = list(range(len(contents)))
+    ends: dict[tuple[bool, int, int], tuple[int, int]] = {}
+    for item, content in enumerate(contents):
+        if content[1] >= 0:
+            first, last = ends.get(content, (item, item))
+            twins[last], twins[item] = item, first
+            ends[content] = first, item
+    return twins
 
 
 def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Records, Records, Records]:
     """Return records of nodes, of their variants and of their constants. Equal nodes share their variants' records."""
-    nodes = np.zeros(len(costs.nodes), _core.DRAFT_NODE_DTYPE)
     variants: list[tuple[float, ...]] = []
     constants: list[tuple[int, ...]] = []
     after: dict[int, int] = {}
@@ -284,7 +294,9 @@ def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Rec
         after = stored_after(graph)
     known: dict[int, int] = {}
     rows: list[tuple[int, ...]] = []
-    for node in costs.nodes:
+    gap_first = placement.gap_first.tolist()
+    memory = zip(placement.top.tolist(), placement.live.tolist(), placement.tight_bytes.tolist(), strict=True)
+    for index, (node, sizes) in enumerate(zip(costs.nodes, memory, strict=True)):
         first = known.setdefault(id(node.variants), len(variants))
         if first == len(variants):
             variants += [(v.workspace_bytes * costs.threads, v.fixed_s, v.channels_s) for v in node.variants]
@@ -293,15 +305,11 @@ def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Rec
             (
                 *(node.panels, node.panel_bytes if node.panels else 0, panels_at),
                 *(first, len(node.variants), len(constants), len(node.constants)),
+                *(gap_first[index], gap_first[index + 1] - gap_first[index], *sizes),
             )
         )
         for operand, w, room in node.constants:
             weight = graph.weights[w]
             constants.append((weight.offset, weight.nbytes, room, operand, after.get(w, -1)))
-    columns = np.array(rows, np.int64).reshape(-1, 7).T
-    for name, column in zip(_core.DRAFT_NODE_DTYPE.names or (), columns, strict=False):
-        nodes[name] = column
-    nodes["gap_first"], nodes["gap_count"] = placement.gap_first[:-1], np.diff(placement.gap_first)
-    nodes["top_offset"], nodes["live_bytes"] = placement.top, placement.live
-    nodes["tight_bytes"] = placement.tight_bytes
+    nodes = np.array(rows, _core.DRAFT_NODE_DTYPE)
     return nodes, np.array(variants, _core.VARIANT_DTYPE), np.array(constants, _core.CONSTANT_DTYPE)

@@ -111,9 +111,13 @@ class Ladder:
         self._costs, self._draftings, self._bounding, self._least = costs, draftings, bounding, least
         self._step_bytes, self._bytes_per_second = step_bytes, bytes_per_second
         self._drafting = draftings[0]
-        item_bytes = self._drafting.item_bytes
-        seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in costs.nodes])
-        self._pin_ranks = _evenly(len(item_bytes)), -item_bytes / seconds[self._drafting.items["node"]], item_bytes
+        sizes = self._drafting.item_bytes
+        self._item_nodes: list[int] = self._drafting.items["node"].tolist()
+        seconds = [max(costs.nodes[node].variants[0].seconds(), 1e-9) for node in self._item_nodes]
+        slow = [-size / taken for size, taken in zip(sizes, seconds, strict=True)]
+        self._pin_orders = [
+            sorted(range(len(sizes)), key=rank.__getitem__) for rank in (_evenly(len(sizes)), slow, sizes)
+        ]
 
     def best_within(self, bytes_max: int, tight: Draft, spare: float, known: float = math.inf) -> Draft:
         """Return the best draft of at most ``bytes_max`` bytes, ``tight`` if nothing is better. ``spare``: bytes of the
@@ -234,14 +238,18 @@ class Ladder:
         along the run, as even demand needs the least memory to load ahead; the most bytes per second of their node
         first, which computing hides least; or the smallest first, which leaves the fewest requests.
         """
-        price = np.round(bound.price[self._drafting.items["node"]] * (PRICES * self._bytes_per_second))
-        return [np.lexsort((rank, price)).astype(np.int32) for rank in self._pin_ranks]
+        scale = PRICES * self._bytes_per_second
+        price = [round(bound.price[node] * scale) for node in self._item_nodes]
+        return [np.array(sorted(order, key=price.__getitem__), np.int32) for order in self._pin_orders]
 
 
-def _evenly(count: int) -> NDArray[np.float64]:
+def _evenly(count: int) -> list[float]:
     """Return ranks whose lowest ones, however many, are spread evenly: 0, 1, … with reversed bits."""
-    rank, scale, left = np.zeros(count), 0.5, np.arange(count)
-    while left.any():
-        rank += scale * (left % 2)
-        left, scale = left // 2, scale / 2
-    return rank
+    ranks = []
+    for number in range(count):
+        rank, scale = 0.0, 0.5
+        while number:
+            rank += scale * (number % 2)
+            number, scale = number // 2, scale / 2
+        ranks.append(rank)
+    return ranks

@@ -7,13 +7,13 @@ from functools import partial
 
 from flexnn.graph.ir import Graph
 
-BASE_BYTES = 2_293_760
-"""Bytes of Python objects of session and plan, and of library pages touched for the first time: 2.1875 MiB."""
+BASE_BYTES = 1_310_720
+"""Bytes of Python objects of session and plan, and of library pages touched for the first time: 1.25 MiB."""
 NODE_BYTES = 8 << 10
 """Bytes of a node's graph, parameters and costs, in Python and in the program."""
-ADDED_BYTES = 16 << 10
-"""Bytes of a node that planning has added: with its step 3.9 to 4.5 KiB in a form of the graph, of which up to three
-are planned before one is chosen.
+ADDED_BYTES = 8 << 10
+"""Bytes of a node that planning has added: 5 to 8 KiB with its step, in forms of the graph of which several are planned
+before one is chosen.
 """
 STEP_BYTES = 512
 """Bytes of a step and the load before it: 88 in the plan, 260 in the engine, the rest for times of watched runs."""

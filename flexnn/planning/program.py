@@ -15,12 +15,17 @@ from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
 from flexnn.graph.operators import OPERATORS
 
-from .costs import TILE_BLOCK, params_with, with_tile_block
+from .costs import TILE_BLOCK, bytes_with_tile_block, params_with, with_tile_block
 from .drafts import Draft, Records
-from .types import I64, LINE, Costs, Program, Variant, align_up
+from .types import LINE, Costs, Program, Variant, align_up
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
+
+
+NOWHERE = -1, 0
+"""Base and offset of no tensor."""
+ADDRESS, CHECK_LEAD = map(list(_core.LOAD_DTYPE.names or ()).index, ("address", "check_lead"))
 
 
 def front_bytes(costs: Costs) -> int:
@@ -29,32 +34,22 @@ def front_bytes(costs: Costs) -> int:
 
 
 def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
-    """Return the program of a draft."""
-    front = front_bytes(costs)
+    """Return the program of a draft. It is made of plain numbers: each of numpy's operations maps 64 KiB of its code,
+    which small budgets would count.
+    """
     constants = _small_constants(graph, costs)
     stored = [graph.weights[weight] for weight in constants]
     offsets, sizes = [weight.offset for weight in stored], [weight.nbytes for weight in stored]
-    small = encode_loads(graph, [*constants], offsets, sizes, [*constants.values()], costs.io_align)
-    slices = draft.slices
-    is_pinned, homes = slices["is_pinned"] != 0, draft.homes()
-    owns = np.flatnonzero(is_pinned & (homes == np.arange(len(slices))))
-    owns = owns[np.argsort(slices["file_offset"][owns], kind="stable")]  # plans that pin the same share its place
-    own_bytes = slices["arena_bytes"][owns]
-    base = front + int(own_bytes.sum())
-    pinned_at = np.zeros(len(slices), np.int64)
-    pinned_at[owns] = front + np.cumsum(own_bytes) - own_bytes
-    addresses = np.where(is_pinned, pinned_at[homes], draft.address + base)
-    held = _slices(costs, draft)
-    loads = _slice_loads(graph, costs, draft, held.weight, addresses)
+    small = load_rows(graph, [*constants], offsets, sizes, [*constants.values()], costs.io_align)
+    slices = _slices(graph, costs, draft)
+    rows = load_rows(graph, slices.weight, slices.offset, slices.nbytes, slices.address, costs.io_align, slices.wait)
     alike = _alike(graph, costs)
-    nodes = _encode_nodes(graph, costs, draft, alike, _places(graph, costs, draft, constants, base), base)
-    _place_big_constants(nodes, graph, held, addresses)
     return Program(
-        nodes=nodes,
-        steps=_encode_steps(alike, draft, loads),
-        pinned=np.concatenate((small, loads[owns])),
-        loads=loads[~is_pinned],
-        arena_bytes=base + draft.working_bytes,
+        nodes=_encode_nodes(graph, costs, draft, alike, _places(graph, costs, draft, constants, slices.base), slices),
+        steps=_encode_steps(alike, draft, slices, rows),
+        pinned=np.array(small + [rows[i] for i in slices.owns], _core.LOAD_DTYPE),
+        loads=np.array([row for row, is_pinned in zip(rows, slices.is_pinned, strict=True) if not is_pinned], _core.LOAD_DTYPE),
+        arena_bytes=slices.base + draft.working_bytes,
         zeros_offset=0,
         zeros_count=costs.zeros_count,
         io_bytes=np.array(costs.io_bytes, np.int64),
@@ -100,13 +95,26 @@ def _table_weights(costs: Costs) -> list[int]:
 
 
 class _Slices(NamedTuple):
-    """Contents of each slice of a draft, pinned ones too."""
+    """Contents and addresses of the slices of a draft, pinned ones too: an entry of each list for each slice."""
 
-    weight: I64
+    weight: list[int]
     """Index of its weight."""
-    node: I64
-    operand: I64
+    node: list[int]
+    operand: list[int]
     """Number of the constant among the node's inputs; -1: panels."""
+    step: list[int]
+    is_pinned: list[int]
+    offset: list[int]
+    """Bytes from the start of the file."""
+    nbytes: list[int]
+    address: list[int]
+    """Bytes from the start of the arena."""
+    wait: list[int]
+    """Steps that its load waits for."""
+    owns: list[int]
+    """Pinned slices that have a place of their own, by their offset: plans that pin the same share its place."""
+    base: int
+    """Bytes before the working part."""
 
 
 def _spill_bytes(graph: Graph) -> int:
@@ -115,130 +123,159 @@ def _spill_bytes(graph: Graph) -> int:
     return align_up(last.offset + last.nbytes, _core.DIRECT_ALIGN) if last else 0
 
 
-def _slices(costs: Costs, draft: Draft) -> _Slices:
-    node = draft.steps["node"][draft.slices["step"]].astype(np.int64)
-    weight = np.array([known.weight for known in costs.nodes], np.int64)[node]
+def _slices(graph: Graph, costs: Costs, draft: Draft) -> _Slices:
+    names = "step", "constant", "is_pinned", "file_offset", "bytes", "arena_bytes", "wait_steps"
+    step, constant, is_pinned, offset, nbytes, room, wait = (draft.slices[name].tolist() for name in names)
+    homes, base = draft.homes(), front_bytes(costs)
+    owns = [i for i, home in enumerate(homes) if is_pinned[i] and home == i]
+    owns.sort(key=offset.__getitem__)
+    place = {}
+    for i in owns:
+        place[i] = base
+        base += room[i]
+    step_node = draft.steps["node"].tolist()
+    node = [step_node[at] for at in step]
     constants = [row[:2] for known in costs.nodes for row in known.constants]
-    which = draft.slices["constant"].astype(np.int64)
-    operands, weights = np.array([*constants, (-1, -1)], np.int64).T  # the last one is that of panels
-    return _Slices(np.where(which < 0, weight, weights[which]), node, operands[np.maximum(which, -1)])
-
-
-def _slice_loads(graph: Graph, costs: Costs, draft: Draft, weights: I64, addresses: I64) -> Records:
-    """Return a load for each slice, pinned ones too."""
-    slices = draft.slices
-    loads = encode_loads(graph, weights.tolist(), slices["file_offset"], slices["bytes"], addresses, costs.io_align)
-    loads["wait_steps"] = np.where(slices["is_pinned"] != 0, 0, slices["wait_steps"])
-    return loads
+    held = [constants[c] if c >= 0 else (-1, costs.nodes[n].weight) for c, n in zip(constant, node, strict=True)]
+    streamed = enumerate(draft.address.tolist())
+    return _Slices(
+        weight=[weight for _, weight in held],
+        node=node,
+        operand=[operand for operand, _ in held],
+        step=step,
+        is_pinned=is_pinned,
+        offset=offset,
+        nbytes=nbytes,
+        address=[place[homes[i]] if is_pinned[i] else at + base for i, at in streamed],
+        wait=[0 if pinned else steps for pinned, steps in zip(is_pinned, wait, strict=True)],
+        owns=owns,
+        base=base,
+    )
 
 
 def encode_loads(
-    graph: Graph, weights: Sequence[int], offsets: ArrayLike, sizes: ArrayLike, addresses: ArrayLike, io_align: int
+    graph: Graph,
+    weights: Sequence[int],
+    offsets: Sequence[int],
+    sizes: Sequence[int],
+    addresses: Sequence[int],
+    io_align: int,
 ) -> Records:
-    """Return loads of ``sizes`` bytes of ``weights`` from file ``offsets`` (each the begin of a chunk) to arena
-    ``addresses``, rounded outwards to ``io_align``.
+    """Return the loads of ``load_rows`` as records."""
+    return np.array(load_rows(graph, weights, offsets, sizes, addresses, io_align), _core.LOAD_DTYPE)
+
+
+def load_rows(
+    graph: Graph,
+    weights: Sequence[int],
+    offsets: Sequence[int],
+    sizes: Sequence[int],
+    addresses: Sequence[int],
+    io_align: int,
+    waits: Sequence[int] | None = None,
+) -> list[tuple[int, ...]]:
+    """Return the fields of loads (LOAD_DTYPE) of ``sizes`` bytes of ``weights`` from file ``offsets`` (each the begin
+    of a chunk) to arena ``addresses``, rounded outwards to ``io_align``; ``waits``: steps that each waits for.
     """
-    offset, size = np.asarray(offsets, np.int64), np.asarray(sizes, np.int64)
-    begin, end = offset, offset + size
-    if io_align > LINE:
-        begin, end = offset // io_align * io_align, -(-end // io_align) * io_align
-    start, chunk, crc = (
-        np.array([getattr(graph.weights[w], name) for w in weights], np.int64)
-        for name in ("offset", "chunk_bytes", "crc_first")
-    )
-    loads = np.zeros(len(weights), _core.LOAD_DTYPE)
-    loads["file_offset"], loads["bytes"], loads["address"] = begin, end - begin, addresses
-    loads["check_lead"], loads["check_bytes"], loads["chunk_bytes"] = offset - begin, size, chunk
-    loads["crc_first"] = crc + (offset - start) // chunk
-    return loads
+    align = io_align if io_align > LINE else 1
+    rows = []
+    for w, offset, size, at, wait in zip(weights, offsets, sizes, addresses, waits or [0] * len(weights), strict=True):
+        weight = graph.weights[w]
+        begin = offset // align * align
+        end = -(-(offset + size) // align) * align
+        crc = weight.crc_first + (offset - weight.offset) // weight.chunk_bytes
+        rows.append((begin, end - begin, at, offset - begin, weight.chunk_bytes, size, crc, wait))
+    return rows
 
 
 class _Alike(NamedTuple):
     """Operators and parameters that differ, and which of them each node has."""
 
-    op: NDArray[np.int32]
-    params: NDArray[np.int32]
-    of_node: I64
+    op: list[int]
+    params: list[bytes]
+    of_node: list[int]
 
 
 def _alike(graph: Graph, costs: Costs) -> _Alike:
     number = {name: i for i, name in enumerate(_core.OPS)}
     found: dict[int, int] = {}
-    ops: list[int] = []
-    params: list[NDArray[np.int32]] = []
-    of_node = []
+    alike = _Alike([], [], [])
     for node, known in zip(graph.nodes, costs.nodes, strict=True):
-        at = found.setdefault(id(known.params), len(ops))
-        if at == len(ops):
-            ops.append(number[node.op])
-            params.append(known.params)
-        of_node.append(at)
-    matrix = np.array(params, np.int32).reshape(-1, _core.PARAM_WORDS)
-    return _Alike(np.array(ops, np.int32), matrix, np.array(of_node, np.int64))
+        at = found.setdefault(id(known.params), len(alike.op))
+        if at == len(alike.op):
+            alike.op.append(number[node.op])
+            alike.params.append(known.params.tobytes())
+        alike.of_node.append(at)
+    return alike
+
+
+def _matrix(params: list[bytes]) -> NDArray[np.int32]:
+    return np.frombuffer(b"".join(params), np.int32).reshape(-1, _core.PARAM_WORDS)
 
 
 def _encode_nodes(
-    graph: Graph, costs: Costs, draft: Draft, alike: _Alike, places: tuple[I64, I64], base: int
+    graph: Graph, costs: Costs, draft: Draft, alike: _Alike, places: list[tuple[int, int]], slices: _Slices
 ) -> Records:
     nodes = np.zeros(len(graph.nodes), _core.NODE_DTYPE)
     chosen = [known.variants[v] for known, v in zip(costs.nodes, draft.choices["variant"].tolist(), strict=True)]
-    nodes["op"], nodes["params"] = alike.op[alike.of_node], alike.params[alike.of_node]
-    nodes["workspace_bytes"] = workspace = np.array([variant.workspace_bytes for variant in chosen], np.int64)
-    nodes["workspace_offset"] = np.where(workspace > 0, base + draft.node_address[:, 0], 0)
-    with_kernel = [i for i, variant in enumerate(chosen) if variant.kernel]
-    if with_kernel:
-        kernels = OPERATORS["conv"].kernels
-        nodes["kernel"][with_kernel] = [kernels.index(chosen[i].kernel) for i in with_kernel]
-        nodes["params"][with_kernel, TILE_BLOCK] = [chosen[i].tile_block for i in with_kernel]
-    places_base, places_offset = places
-    read = _read(graph, nodes["in"]["base"].shape[1])
-    made = np.array([node.outputs[0] for node in graph.nodes], np.int64)
-    nodes["in"]["base"], nodes["in"]["offset"] = places_base[read], places_offset[read]
-    nodes["out"]["base"], nodes["out"]["offset"] = places_base[made], places_offset[made]
-    tables = {weight: i for i, weight in enumerate(_table_weights(costs))}
-    for index, known in enumerate(costs.nodes) if tables else ():
-        if known.table >= 0:
-            where = nodes["in"][index, 0]
-            where["base"], where["offset"] = _core.BASE_FILE, tables[known.table]
+    workspace = [variant.workspace_bytes for variant in chosen]
+    starts = zip(workspace, draft.node_address.tolist(), strict=True)
+    params = [alike.params[i] for i in alike.of_node]
+    kernels = OPERATORS["conv"].kernels
+    for i, variant in enumerate(chosen):
+        if variant.kernel:
+            params[i] = bytes_with_tile_block(params[i], variant.tile_block)
+    nodes["op"], nodes["params"] = [alike.op[i] for i in alike.of_node], _matrix(params)
+    nodes["kernel"] = [kernels.index(variant.kernel) if variant.kernel else 0 for variant in chosen]
+    nodes["workspace_bytes"] = workspace
+    nodes["workspace_offset"] = [slices.base + row[0] if size else 0 for size, row in starts]
+    read, most = _read(graph, costs, places, slices), nodes["in"]["base"].shape[1]
+    made = [places[node.outputs[0]] for node in graph.nodes]
+    for i, name in enumerate(("base", "offset")):
+        nodes["in"][name] = np.array([place[i] for place in read], np.int64).reshape(-1, most)
+        nodes["out"][name] = [place[i] for place in made]
     return nodes
 
 
-def _read(graph: Graph, most: int) -> I64:
-    """Return the tensors that each node reads, the first ``most`` of them, followed by the place of no tensor."""
-    count = np.array([min(len(node.inputs), most) for node in graph.nodes], np.int64)
-    tensors = [tensor for node in graph.nodes for tensor in node.inputs[:most]]
-    first = np.cumsum(count) - count
-    read = np.full((len(count), most), len(graph.tensors), np.int64)
-    read[np.repeat(np.arange(len(count)), count), np.arange(len(tensors)) - np.repeat(first, count)] = tensors
+def _read(graph: Graph, costs: Costs, places: list[tuple[int, int]], slices: _Slices) -> list[tuple[int, int]]:
+    """Return base and offset of what each node reads, node by node, as many as a record has room for. A big constant
+    has a place for each node that reads it; a table is its number.
+    """
+    most = _core.NODE_DTYPE["in"].shape[0]
+    tables = {weight: i for i, weight in enumerate(_table_weights(costs))}
+    own = {}
+    for node, operand, at in zip(slices.node, slices.operand, slices.address, strict=True):
+        if operand >= 0:
+            tensor = graph.tensors[graph.nodes[node].inputs[operand]]
+            own[node, operand] = 0, at + tensor.offset * DTYPES[tensor.dtype].itemsize
+    own |= {(i, 0): (_core.BASE_FILE, tables[node.table]) for i, node in enumerate(costs.nodes) if node.table >= 0}
+    read = []
+    for index, node in enumerate(graph.nodes):
+        inputs = node.inputs[:most]
+        read += [own.get((index, i)) or places[tensor] for i, tensor in enumerate(inputs)]
+        read += [NOWHERE] * (most - len(inputs))
     return read
 
 
-def _places(graph: Graph, costs: Costs, draft: Draft, constants: dict[int, int], base: int) -> tuple[I64, I64]:
-    """Return base and offset of each tensor as an operand, and then those of no tensor. Big constants, which have a
-    place for each node that reads them, have -1.
+def _places(
+    graph: Graph, costs: Costs, draft: Draft, constants: dict[int, int], base: int
+) -> list[tuple[int, int]]:
+    """Return base and offset of each tensor as an operand. Big constants, which have a place for each node that reads
+    them, have -1.
     """
     io = {root: 1 + i for i, root in enumerate([*graph.inputs, *graph.outputs])}
     place = {root: base + at for root, at in zip(costs.roots, draft.placement.address, strict=True)}
     for spill in graph.spills:
         io[spill.root], place[spill.root] = _core.BASE_SPILL, spill.offset
     size = {name: dtype.itemsize for name, dtype in DTYPES.items()}
-    bases, offsets = [], []
+    places = []
     for index, tensor in enumerate(graph.tensors):
         root = index if tensor.root < 0 else tensor.root
         at = place.get(root)
         if at is None:
             at = 0 if root in io else constants.get(graph.tensors[root].weight, -1)
-        bases.append(io.get(root, 0))
-        offsets.append(at + tensor.offset * size[tensor.dtype])
-    return np.array([*bases, -1], np.int64), np.array([*offsets, 0], np.int64)
-
-
-def _place_big_constants(nodes: Records, graph: Graph, slices: _Slices, addresses: I64) -> None:
-    """Write the addresses of streamed and pinned constants into the nodes that read them."""
-    for i in np.flatnonzero(slices.operand >= 0).tolist():
-        node, operand = int(slices.node[i]), int(slices.operand[i])
-        tensor = graph.tensors[graph.nodes[node].inputs[operand]]
-        nodes["in"]["offset"][node, operand] = addresses[i] + tensor.offset * DTYPES[tensor.dtype].itemsize
+        places.append((io.get(root, 0), at + tensor.offset * size[tensor.dtype]))
+    return places
 
 
 def encode_variant(row: np.void, op: str, params: NDArray[np.int32], variant: Variant) -> None:
@@ -257,22 +294,23 @@ def decode_variant(row: np.void) -> tuple[str, NDArray[np.int32], Variant]:
     return op, with_tile_block(params, 0), Variant(kernel, int(params[TILE_BLOCK]), 0, 0.0, 0.0)
 
 
-def _encode_steps(alike: _Alike, draft: Draft, loads: Records) -> Records:
-    steps = np.zeros(len(draft.steps), _core.STEP_DTYPE)
-    steps["node"] = draft.steps["node"]
-    steps["panel_offset"] = -1
-    steps["wait_loads"] = draft.steps["wait_loads"]
-    panels = draft.slices["constant"] < 0
-    steps["panel_offset"][draft.slices["step"][panels]] = (loads["address"] + loads["check_lead"])[panels]
+def _encode_steps(alike: _Alike, draft: Draft, slices: _Slices, loads: list[tuple[int, ...]]) -> Records:
     records = np.zeros(len(alike.op), _core.NODE_DTYPE)
-    records["op"], records["params"] = alike.op, alike.params
-    whole = np.zeros((len(records), 4), np.int32)
-    _core.node_needs(records, np.zeros((len(records), 4), np.int64), whole)
-    window = steps["window"]
-    rows = whole[alike.of_node[steps["node"]]]
-    for i, name in enumerate(("y0", "y1", "c0", "c1")):
-        window[name] = rows[:, i]
-    sliced = draft.steps["p1"] > 0
-    window["c0"] = np.where(sliced, draft.steps["p0"] * _core.NR, window["c0"])
-    window["c1"] = np.where(sliced, np.minimum(draft.steps["p1"] * _core.NR, window["c1"]), window["c1"])
-    return steps
+    records["op"], records["params"] = alike.op, _matrix(alike.params)
+    windows = np.zeros((len(records), 4), np.int32)
+    _core.node_needs(records, np.zeros((len(records), 4), np.int64), windows)
+    whole = windows.tolist()
+    names = "node", "p0", "p1", "wait_loads"
+    steps = zip(*(draft.steps[name].tolist() for name in names), strict=True)
+    panels = {
+        step: load[ADDRESS] + load[CHECK_LEAD]
+        for step, operand, load in zip(slices.step, slices.operand, loads, strict=True)
+        if operand < 0
+    }
+    rows = []
+    for i, (node, p0, p1, wait) in enumerate(steps):
+        y0, y1, c0, c1 = whole[alike.of_node[node]]
+        if p1 > 0:
+            c0, c1 = p0 * _core.NR, min(p1 * _core.NR, c1)
+        rows.append((node, wait, (y0, y1, c0, c1), panels.get(i, -1)))
+    return np.array(rows, _core.STEP_DTYPE)

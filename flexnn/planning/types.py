@@ -148,17 +148,18 @@ class Placement:
     @property
     def working_bytes_min(self) -> int:
         """Bytes of the smallest working part in which all nodes have that room."""
-        return int(self.tight_bytes.max(initial=0))
+        return max(self.tight_bytes.tolist(), default=0)
 
     @property
     def live_bytes_max(self) -> int:
         """Most bytes of activations alive at once: no placement takes less."""
-        return int(self.live.max(initial=0))
+        return max(self.live.tolist(), default=0)
 
     def gaps_at(self, node: int) -> list[tuple[int, int]]:
         """Return the free ranges at a node between live activations, then (top, top): above it everything is free."""
-        top = int(self.top[node])
-        return [*self.gaps[self.gap_first[node] : self.gap_first[node + 1]].tolist(), (top, top)]
+        first, behind = memoryview(self.gap_first)[node : node + 2]
+        top = memoryview(self.top)[node]
+        return [*self.gaps[first:behind].tolist(), (top, top)]
 
 
 @quick_dataclass(slots=True, frozen=True, eq=False)

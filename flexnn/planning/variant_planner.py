@@ -13,6 +13,7 @@ import math
 import time
 from dataclasses import replace
 from functools import cached_property
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -88,7 +89,7 @@ class VariantPlanner:
         """Facts of the tightest plan, which plans without a limit do without."""
         tight = self._tight_draft()
         size = len(self._costs.nodes) + len(tight.steps)
-        weights = int(self._drafting.item_bytes.sum())
+        weights = sum(self._drafting.item_bytes)
         sliced = tight.nbytes + self._step_bytes * (tight.rows // SPARE_ROWS + 1)
         pins = weights + self.activation_bytes <= sliced
         self._release()
@@ -117,7 +118,7 @@ class VariantPlanner:
     def _bounding(self) -> Bounding:
         from .bound import Bounding  # plans without a limit do without
 
-        return Bounding(self._graph, self._costs, self._machine)
+        return Bounding(self._graph, self._costs, self._drafting, self._machine)
 
     def _ladder(self) -> Ladder:
         from .ladder import Ladder  # plans without a limit do without
@@ -259,18 +260,17 @@ class VariantPlanner:
 
     def _unlimited(self) -> Draft:
         """Return the draft that pins everything, each node by its fastest kernel, in the smallest working part."""
-        fastest = [node.variants[0].workspace_bytes for node in self._costs.nodes]
-        tops = self._drafting.placement.top + np.array(fastest, np.int64) * self._costs.threads
-        return self._pin_all(int(tops.max(initial=0)))
+        tops = zip(self._drafting.placement.top.tolist(), self._costs.nodes, strict=True)
+        threads = self._costs.threads
+        return self._pin_all(max((top + node.variants[0].workspace_bytes * threads for top, node in tops), default=0))
 
     def _pin_all(self, working_bytes: int) -> Draft:
         drafting = self._drafting
-        everything = int(drafting.item_bytes.sum()) + self._step_bytes * len(self._costs.nodes)
+        everything = sum(drafting.item_bytes) + self._step_bytes * len(self._costs.nodes)
         choices, _, _ = drafting.choose(self._any_order, working_bytes, working_bytes + 2 * everything, 1)
         draft = drafting.place(choices, working_bytes)
         variants = zip(self._costs.nodes, choices["variant"].tolist(), strict=True)
-        workspace = np.array([node.variants[v].workspace_bytes for node, v in variants], np.int64) * self._costs.threads
-        ends = np.asarray(draft.placement.address, np.int64) + np.asarray(self._costs.root_bytes, np.int64)
-        above = (draft.node_address[:, 0] + workspace)[workspace > 0]
-        used = int(max(ends.max(initial=0), above.max(initial=0)))
+        workspace = [node.variants[v].workspace_bytes * self._costs.threads for node, v in variants]
+        above = [row[0] + size for row, size in zip(draft.node_address.tolist(), workspace, strict=True) if size]
+        used = max([*map(add, draft.placement.address, self._costs.root_bytes), *above], default=0)
         return replace(draft, working_bytes=used, nbytes=draft.nbytes - working_bytes + used)

@@ -39,8 +39,7 @@ def _stages(graph: Graph, io_align: int = 64, machine: MachineProfile = FAST_DIS
 def test_twins_are_rings_of_items_with_the_same_bytes_of_the_file(seed: int) -> None:
     choose = random.Random(seed)
     keys = [(choose.random() < 0.5, choose.choice((-1, 0, 64)), choose.choice((10, 20))) for _ in range(seed % 14)]
-    panels, offset, nbytes = np.array(keys, np.int64).reshape(-1, 3).T
-    twins = _twins(panels > 0, offset, nbytes).tolist()
+    twins = _twins(keys)
     for item, key in enumerate(keys):
         ring = [item]
         while twins[ring[-1]] != item:
@@ -114,7 +113,7 @@ def test_what_was_drafted_before_does_not_matter(seed: int) -> None:
     rng = random.Random(seed)
     graph = random_graph(seed)
     costs, placement, used = _stages(graph)
-    working = placement.working_bytes_min + int(used.item_bytes.sum()) + (1 << 20)
+    working = placement.working_bytes_min + sum(used.item_bytes) + (1 << 20)
     choices, _, _ = used.choose(order_of(used.item_bytes), working, working + (1 << 30), 2)
     for turn in range(30):
         node = rng.randrange(len(choices))

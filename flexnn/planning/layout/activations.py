@@ -16,9 +16,9 @@ import numpy as np
 
 from flexnn.planning.types import I64, Costs, Placement
 
-from .blocks import Blocks
+from .blocks import I32, Blocks
 from .gaps import arena_for, gaps_of
-from .strategies import ORDERS, alternate, place_by_time, place_in_order, search
+from .strategies import ORDERS, Hangs, alternate, place_by_time, place_in_order, search
 
 ALTERNATIVES = "both ends", "long-lived first"
 """Orders that leave free memory of another shape: a hole in the middle, or above long-lived activations."""
@@ -41,8 +41,8 @@ def best_placement(costs: Costs) -> Placement:
     acts, needs, every = _blocks(costs)
     if every.pairs > DENSE:
         return _placement(acts, needs, place_by_time(acts))
-    address = search(every, known=(address for _, address in _with_needs(every, len(acts)))).address
-    return _placement(acts, needs, address[: len(acts)])
+    address = search(every, known=(address for _, address in _with_needs(acts, every))).address
+    return _placement(acts, needs, _first(address, len(acts)))
 
 
 def alternative_placements(costs: Costs, best: Placement) -> list[Placement]:
@@ -53,13 +53,17 @@ def alternative_placements(costs: Costs, best: Placement) -> list[Placement]:
     if every.pairs > DENSE:
         return []
     found = {np.array(best.address, np.int64).tobytes(): best}
-    for name, address in _with_needs(every, len(acts)):
-        own = address[: len(acts)]
+    for name, address in _with_needs(acts, every):
+        own = _first(address, len(acts))
         if name in ALTERNATIVES and own.tobytes() not in found:
             found[own.tobytes()] = _placement(acts, needs, own)
     return [
         place for place in found.values() if place is not best and place.working_bytes_min <= best.working_bytes_min
     ]
+
+
+def _first(address: I64, count: int) -> I64:
+    return np.array(address.tolist()[:count], np.int64)
 
 
 def _blocks(costs: Costs) -> tuple[Blocks, list[list[int]], Blocks]:
@@ -72,33 +76,36 @@ def _blocks(costs: Costs) -> tuple[Blocks, list[list[int]], Blocks]:
         else:
             workspace = node.variants[-1].workspace_bytes
             needs.append([workspace * threads] if workspace else [])
-    of_node = np.repeat(np.arange(len(needs), dtype=np.int32), [len(sizes) for sizes in needs])
-    sizes = np.array([size for sizes in needs for size in sizes], np.int64)
-    return acts, needs, acts + Blocks(sizes, of_node, of_node)
+    of_node = [index for index, sizes in enumerate(needs) for _ in sizes]
+    return acts, needs, acts + Blocks.of([size for sizes in needs for size in sizes], of_node, of_node)
 
 
 def _placement(acts: Blocks, needs: list[list[int]], address: I64) -> Placement:
     gaps, first, top = gaps_of(acts, address, len(needs))
-    tight = top + np.array([sum(sizes) for sizes in needs], np.int64)
-    found = Placement(address.tolist(), gaps, first, top, acts.live(len(needs)), needs, tight)
-    some = np.flatnonzero(first[1:] > first[:-1])
-    largest = np.maximum.reduceat(gaps["end"] - gaps["start"], first[some]) if len(some) else first[some]
-    for node, room in zip(some.tolist(), largest.tolist(), strict=True):
-        if needs[node] and needs[node][-1] <= room:
-            tight[node] = arena_for(found.gaps_at(node), needs[node])
+    tight = [above + sum(sizes) for above, sizes in zip(top.tolist(), needs, strict=True)]
+    found = Placement(address.tolist(), gaps, first, top, acts.live(len(needs)), needs, top)
+    begins = first.tolist()
+    for node, sizes in enumerate(needs):
+        if sizes and begins[node + 1] > begins[node]:
+            free = found.gaps_at(node)
+            if sizes[-1] <= max(end - start for start, end in free[:-1]):
+                tight[node] = arena_for(free, sizes)
+    found.tight_bytes = np.array(tight, np.int64)
     return found
 
 
-def _with_needs(every: Blocks, count: int) -> Iterator[tuple[str, I64]]:
-    """Yield placements of the first ``count`` blocks, the activations, by each order, the other blocks after them."""
-    acts = Blocks(every.sizes[:count], every.first[:count], every.last[:count])
-    needs = np.argsort(-every.sizes[count:], kind="stable").astype(np.int32) + np.int32(count)
+def _with_needs(acts: Blocks, every: Blocks) -> Iterator[tuple[str, I64]]:
+    """Yield placements of all blocks with the activations, which come first, by each order, the others after them."""
+    sizes = every.sizes.tolist()
+    needs = sorted(range(len(acts), len(sizes)), key=lambda block: -sizes[block])
+
+    def placed(order: I32, hangs: Hangs | None = None) -> I64:
+        return place_in_order(every, np.array(order.tolist() + needs, np.int32), hangs=hangs)
 
     for name, order in ORDERS.items():
-        yield name, place_in_order(every, np.concatenate((order(acts), needs)))
+        yield name, placed(order(acts))
     alternating, hangs = alternate(acts)
-    hangs = np.concatenate((hangs, np.zeros(len(needs), np.uint8)))
-    yield "both ends", place_in_order(every, np.concatenate((alternating, needs)), hangs=hangs)
+    yield "both ends", placed(alternating, np.array(hangs.tolist() + [0] * len(needs), np.uint8))
 
 
 def node_needs(costs: Costs, index: int, variant: int, panels: int) -> list[int]:

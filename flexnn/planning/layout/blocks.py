@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from flexnn import _core
 from flexnn.planning.types import I64
 from flexnn.quick_dataclass import quick_dataclass
 
@@ -38,32 +39,29 @@ class Blocks:
         return len(self.sizes)
 
     def __add__(self, other: Blocks) -> Blocks:
-        return Blocks(
-            np.concatenate((self.sizes, other.sizes)),
-            np.concatenate((self.first, other.first)),
-            np.concatenate((self.last, other.last)),
+        return Blocks.of(
+            self.sizes.tolist() + other.sizes.tolist(),
+            self.first.tolist() + other.first.tolist(),
+            self.last.tolist() + other.last.tolist(),
         )
 
     def live(self, moments: int) -> I64:
         """Return the bytes alive at each of ``moments`` moments."""
-        change = np.zeros(moments + 1, np.int64)
-        np.add.at(change, self.first, self.sizes)
-        np.subtract.at(change, self.last + 1, self.sizes)
-        return np.cumsum(change)[:moments]
+        live = np.empty(moments, np.int64)
+        _core.blocks_live(self.sizes, self.first, self.last, live)
+        return live
 
     @cached_property
     def bound(self) -> int:
         """Most bytes alive at once: no placement takes less."""
-        moments = int(self.last.max()) + 1 if len(self) else 0
-        return int(self.live(moments).max(initial=0))
+        moments = max(self.last.tolist(), default=-1) + 1
+        return int(max(self.live(moments).tolist(), default=0))
 
     @cached_property
     def pairs(self) -> int:
         """Number of pairs of blocks that live together."""
-        begun = np.searchsorted(np.sort(self.first), self.last, side="right")
-        ended = np.searchsorted(np.sort(self.last), self.first, side="left")
-        return (int((begun - ended).sum()) - len(self)) // 2
+        return _core.blocks_pairs(self.sizes, self.first, self.last)
 
     def top(self, address: I64) -> int:
         """Return the bytes that a placement takes."""
-        return int((address + self.sizes).max(initial=0))
+        return _core.blocks_top(self.sizes, self.first, self.last, address)

@@ -11,7 +11,8 @@ them exhaustively (planner/place_search.c).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import accumulate, chain
+from math import gcd
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -33,38 +34,22 @@ TRIES = 6
 """Capacities that a search tries between the bound and the best known placement."""
 
 
-def _keys(*columns: I64 | I32) -> I32:
-    """Return the order by the first column, then the next, then the index."""
-    return np.lexsort(columns[::-1]).astype(np.int32)
+def _order(number: int) -> Callable[[Blocks], I32]:
+    """Return the function that puts blocks in an order of C's (fx_order)."""
 
+    def ordered(blocks: Blocks) -> I32:
+        numbers = np.empty(len(blocks), np.int32)
+        _core.place_order(blocks.sizes, blocks.first, blocks.last, number, numbers)
+        return numbers
 
-def _breadth(blocks: Blocks) -> I32:
-    moments = int(blocks.last.max(initial=-1)) + 1
-    live = blocks.live(moments)
-    rank = np.empty(moments, np.int64)
-    rank[np.argsort(-live, kind="stable")] = np.arange(moments)
-    return _keys(_least(rank, blocks.first, blocks.last), -blocks.sizes)
-
-
-def _least(values: I64, first: I32, last: I32) -> I64:
-    """Return the least of ``values[first : last + 1]`` for each pair, by ranges whose lengths are powers of two."""
-    result = np.empty(len(first), np.int64)
-    power = np.frexp(last - first + 1)[1] - 1
-    for k in range(int(power.max(initial=-1)) + 1):
-        if k:
-            values = np.minimum(values[: -(1 << k - 1)], values[1 << k - 1 :])
-        own = np.flatnonzero(power == k)
-        result[own] = np.minimum(values[first[own]], values[last[own] + 1 - (1 << k)])
-    return result
+    return ordered
 
 
 ORDERS: dict[str, Callable[[Blocks], I32]] = {
-    "large first": lambda b: _keys(-b.sizes, b.first),
-    "area": lambda b: _keys(-b.sizes * (b.last - b.first + 1), b.first),
-    "sequential": lambda b: _keys(b.first, -b.last),
-    "short-lived first": lambda b: _keys(b.last - b.first, -b.sizes),
-    "long-lived first": lambda b: _keys(b.first - b.last, -b.sizes),
-    "breadth": _breadth,
+    name: _order(number)
+    for number, name in enumerate(
+        ("large first", "area", "sequential", "short-lived first", "long-lived first", "breadth")
+    )
 }
 
 
@@ -96,9 +81,10 @@ def place_by_time(blocks: Blocks) -> I64:
 def alternate(blocks: Blocks) -> tuple[I32, Hangs]:
     """Return the order of "both ends", and which blocks hang: every second one in the order of use."""
     order = ORDERS["sequential"](blocks)
-    hangs = np.zeros(len(blocks), np.uint8)
-    hangs[order[1::2]] = 1
-    return order, hangs
+    hangs = bytearray(len(blocks))
+    for block in order.tolist()[1::2]:
+        hangs[block] = 1
+    return order, np.frombuffer(hangs, np.uint8)
 
 
 def both_ends(blocks: Blocks) -> I64:
@@ -109,7 +95,8 @@ def both_ends(blocks: Blocks) -> I64:
 
 def naive(blocks: Blocks) -> I64:
     """Place one block after the other, in the sum of all sizes."""
-    return np.cumsum(blocks.sizes) - blocks.sizes
+    sizes = blocks.sizes.tolist()
+    return np.array([0, *accumulate(sizes)][: len(sizes)], np.int64)
 
 
 class Found(NamedTuple):
@@ -133,7 +120,7 @@ def portfolio(blocks: Blocks) -> Iterator[I64]:
 
 def search(blocks: Blocks, nodes_max: int = SEARCH_NODES, known: Iterable[I64] = ()) -> Found:
     """Return the lowest placement of the portfolio, of ``known`` and of an exhaustive search of ``nodes_max`` nodes."""
-    best, top = naive(blocks), int(blocks.sizes.sum())
+    best, top = naive(blocks), sum(blocks.sizes.tolist())
     lower, nodes = blocks.bound, 0
     for address in chain(known, portfolio(blocks)):
         if blocks.top(address) < top:
@@ -141,7 +128,7 @@ def search(blocks: Blocks, nodes_max: int = SEARCH_NODES, known: Iterable[I64] =
         if top == lower:
             break
     if top > lower and len(blocks) <= _core.SEARCH_BLOCKS_MAX:
-        grain = int(np.gcd.reduce(blocks.sizes))
+        grain = gcd(*blocks.sizes.tolist())
         capacity = low = lower
         for attempt in range(TRIES):
             if low >= top or nodes >= nodes_max:

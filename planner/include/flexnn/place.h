@@ -13,6 +13,29 @@ typedef struct fx_blocks {
     const int32_t *first, *last; /* a block lives from first to last, both included; 0 <= first <= last */
 } fx_blocks;
 
+typedef enum fx_order {
+    FX_ORDER_LARGE,   /* bytes, the most first; then first moments */
+    FX_ORDER_AREA,    /* bytes times moments, the most first; then first moments */
+    FX_ORDER_TIME,    /* first moments; then last ones, the latest first */
+    FX_ORDER_SHORT,   /* moments, the fewest first; then bytes, the most first */
+    FX_ORDER_LONG,    /* moments, the most first; then bytes, the most first */
+    FX_ORDER_BREADTH, /* blocks of the moments with the most bytes first; then bytes, the most first */
+    FX_ORDER_COUNT
+} fx_order;
+
+/* Fills `numbers` with all blocks in an order; equal ones in the order of their numbers. FX_ERR_PARAMS (times, sizes,
+ * no such order), FX_ERR_MEMORY. */
+fx_status fx_place_order(const fx_blocks *b, fx_order order, int32_t *numbers);
+
+/* Fills live[m] with the bytes alive at each of `moments` moments. FX_ERR_PARAMS (times, sizes). */
+fx_status fx_blocks_live(const fx_blocks *b, int32_t moments, int64_t *live);
+
+/* The number of pairs of blocks that live together. FX_ERR_PARAMS, FX_ERR_MEMORY. */
+fx_status fx_blocks_pairs(const fx_blocks *b, int64_t *pairs);
+
+/* The bytes that a placement takes. */
+int64_t fx_blocks_top(const fx_blocks *b, const int64_t *address);
+
 typedef enum fx_fit {
     FX_FIT_BEST,  /* the smallest hole that holds the block */
     FX_FIT_FIRST, /* the lowest one */
