@@ -77,11 +77,13 @@ def test_numbers_of_blocks_are_those_of_gguf(kind: str) -> None:
     at, size = (208, 2) if kind == "Q6_K" else (0, 4 if has_least else 2)
     raw[..., at : at + size] = scales[..., :size]
     wanted = gguf.dequantize(raw.reshape(16, -1), TYPES[kind])
-    whole, steps, *least = (read(raw).reshape(16, -1).astype(np.float32) for _, read in weights.SPLITS[kind].values())
+    parts = {part: read(raw).reshape(16, -1).astype(np.float32) for part, (_, read) in weights.SPLITS[kind].items()}
+    whole, steps, factors = parts["whole"], parts["scales"], parts.get("factors")
+    least = [parts["least"]] if "least" in parts else []
     each = whole.shape[1] // steps.shape[1]
     found = whole * np.repeat(steps, each, 1) + (np.repeat(least[0], each, 1) if least else np.float32(0))
     np.testing.assert_array_equal(found, wanted)
     name = ("q4" if kind[1] == "4" else "s8" if least else "s8b") + ("m" if least else "") + "f"
-    form = FORMS["s8b16f" if each == 16 else name]
+    form = FORMS[f"q{kind[1]}k" if factors is not None else name]
     made = rounding.exactly(wanted.T, form, steps.T, least[0].T if least else None)
     np.testing.assert_array_equal(rounding.widened(made, form).T, wanted)
