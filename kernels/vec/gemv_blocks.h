@@ -103,20 +103,8 @@ FX_INLINE void add_in_place(fx_v (*sum)[VECTORS], const unsigned char *from, con
     }
 }
 
-/* The same of groups that share upper bits: FX_GROUP weights of each. */
-FX_INLINE void add_packed(fx_v (*sum)[VECTORS], const unsigned char *from, const float *row, const int wtype) {
-    const int bits = fx_weight_forms[wtype].bits, groups = fx_groups_of(bits);
-    fx_v w[VECTORS];
-    fx_vw upper[VECTORS];
-    load_upper(upper, from + groups * GROUP_BYTES, 0);
-    FX_UNROLL for (int g = 0; g < groups; g++) FX_UNROLL for (int s = 0; s < FX_GROUP; s++) {
-        load_packed(w, from + g * GROUP_BYTES, upper, s, (bits - 4) * g, wtype);
-        FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[s % STEPS][j] += w[j] * row[g * FX_GROUP + s];
-    }
-}
-
-/* The same in place: bytes are made of the lower and the upper bits, so that sum s is one of weights times 256^s. Those
- * with a sign are half of what the bits hold less. */
+/* The same of groups that share upper bits, FX_GROUP weights of each: bytes are made of the lower and the upper bits,
+ * so that sum s is one of weights times 256^s. Those with a sign are half of what the bits hold less. */
 FX_INLINE void add_bytes_in_place(fx_v (*sum)[VECTORS], const unsigned char *from, const float *row, const int bits,
                                   const int has_sign) {
     const int u = bits - 4, groups = fx_groups_of(bits);
@@ -138,19 +126,22 @@ FX_INLINE void add_bytes_in_place(fx_v (*sum)[VECTORS], const unsigned char *fro
     }
 }
 
-#define IN_PLACE (!FX_ISA_AVX512) /* AVX-512 has the permutation of fx_nibble */
+/* Integers that are multiplied where they lie, and count from 0. For 4 bits AVX-512 has the permutation of fx_nibble.
+ */
+FX_INLINE int is_in_place(const int wtype) {
+    const int bits = fx_weight_forms[wtype].bits;
+    return bits < 8 && (bits > 4 || !FX_ISA_AVX512);
+}
 
 /* The weights of FX_GROUP channels, or of all groups that share upper bits; `b` moves past them. */
 FX_INLINE void add_groups(fx_v (*sum)[VECTORS], blocks *b, const float *row, const int wtype) {
     const int bits = fx_weight_forms[wtype].bits, has_sign = !fx_weight_forms[wtype].minimum;
     const int rows = FX_GROUP * fx_groups_of(bits);
     ask_ahead(b->from, rows, wtype);
-    if (IN_PLACE && bits == 4)
-        add_in_place(sum, b->from, row, has_sign);
-    else if (IN_PLACE && bits < 8)
+    if (HAS_UPPER(wtype))
         add_bytes_in_place(sum, b->from, row, bits, has_sign);
-    else if (HAS_UPPER(wtype))
-        add_packed(sum, b->from, row, wtype);
+    else if (is_in_place(wtype))
+        add_in_place(sum, b->from, row, has_sign);
     else
         add_stored(sum, b->from, row, wtype);
     b->from += fx_weights_bytes(wtype, (int64_t)rows * FX_NR);
@@ -159,7 +150,7 @@ FX_INLINE void add_groups(fx_v (*sum)[VECTORS], blocks *b, const float *row, con
 /* A block of the row's values from `row` on, whose sum is `of_row`. */
 FX_INLINE void add_block(fx_v *total, blocks *b, const float *row, float of_row, const int wtype) {
     const fx_weight_form form = fx_weight_forms[wtype];
-    const int in_place = IN_PLACE && form.bits < 8, has_sign = !form.minimum;
+    const int in_place = is_in_place(wtype), has_sign = !form.minimum;
     fx_v sum[STEPS][VECTORS];
     FX_UNROLL for (int s = 0; s < STEPS; s++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[s][j] = fx_splat(0);
     const int rows = FX_GROUP * fx_groups_of(form.bits);
@@ -189,7 +180,7 @@ FX_INLINE void add_rest(fx_v *total, blocks *b, const float *row, int32_t n, con
 
 /* Whether the sums of the row's blocks are needed. */
 FX_INLINE int needs_totals(const int wtype) {
-    return fx_weight_forms[wtype].minimum || (IN_PLACE && fx_weight_forms[wtype].bits < 8);
+    return fx_weight_forms[wtype].minimum || is_in_place(wtype);
 }
 
 /* One row and one tap. */
