@@ -32,8 +32,8 @@ CIN_BLOCK = 64
 STORED_AS = "f32"
 """How weights are stored of which nothing else is said: an fx_wtype."""
 
-_SINGLE = {"q4k": "q4mf", "q5k": "s8mf", "q6k": "s8b16f"}
-"""The form without double blocks that holds what one with them does."""
+_WIDER = {"q4k": "q4mf", "q5k": "s8mf", "q6k": "s8b16f", "q5": "s8bf", "q5m": "s8mf"}
+"""The form with scales of 32 bits that holds what one of fewer bits does, where another letter does not say it."""
 
 F32 = NDArray[np.float32]
 
@@ -100,13 +100,15 @@ class PanelSource:
         """
         form = FORMS[self.wtype]
         if form.shared and (self.factors is None or self.scale is not None):
-            form = FORMS[_SINGLE[form.name]]
+            form = FORMS[_WIDER[form.name]]
         if not form.block:
             return form
         narrow = self.is_depthwise or is_narrow(self.shape[0], self.shape[1], self.group)
         if narrow or not form.fits(self.shape[2] * self.shape[3], self.cin_panel, self.cin_block):
             return FORMS["s8"]
-        return FORMS[f"{form.name}f"] if self.step is not None and self.scale is not None and form.scales == 2 else form
+        if self.step is None or self.scale is None or form.scales != 2:
+            return form
+        return FORMS[_WIDER.get(form.name, f"{form.name}f")]
 
     @property
     def cin(self) -> int:

@@ -29,7 +29,7 @@ class Rounded(NamedTuple):
     scales: F32
     minima: F32 | None
     factors: F32 | None = None
-    """Of double blocks: of scales, then of minima, [those that share one][channel]."""
+    """Factors of double blocks: of scales, then of minima, [those that share one][channel]."""
 
 
 def limits(form: WeightForm) -> tuple[int, int]:

@@ -94,7 +94,7 @@ class Nodes:
         scales, least, factors = (
             self.add("Cast", parts[part], to=1) if part in parts else "" for part in ("scales", "least", "factors")
         )
-        bits = int(kind[1]) if factors or kind.startswith("Q4") else 8
+        bits = int(kind[1])
         inputs = [parts["whole"], scales, "", least, factors]
         while not inputs[-1]:
             inputs.pop()

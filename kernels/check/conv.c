@@ -189,7 +189,8 @@ static void draw_blocks(check_case *c, fx_conv_params *p) {
         return;
     }
     const int multiple = shared ? shared * check_int(c, 1, 3) : block * check_int(c, 1, 4);
-    p->cin = p->cin_panel = p->kh * p->kw > 1 || shared ? multiple : multiple + check_int(c, 0, 20);
+    p->cin = p->cin_panel =
+        p->kh * p->kw > 1 || shared || fx_weight_forms[p->wtype].bits == 5 ? multiple : multiple + check_int(c, 0, 20);
     p->cin_block = c->kernel == FX_CONV_IM2COL ? p->cin : CHECK_PICK(c, block, 2 * block, p->cin);
     p->sums = FX_DTYPE_F32, c->is_exact = 0;
     if (c->kernel == FX_CONV_PLANAR && !fx_conv_kernel_fits(FX_CONV_PLANAR, p))
@@ -318,6 +319,7 @@ static const struct {
     {1, 1, 1536, 576, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4},
     {1, 1, 1536, 576, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4M},
     {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4K},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q5},
     {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q5K},
     {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q6K},
     {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8MF},
@@ -374,8 +376,9 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     static const char *const forms[] = {
         [FX_WTYPE_F32] = "",       [FX_WTYPE_F16] = " f16",       [FX_WTYPE_S8] = " s8",     [FX_WTYPE_S8B] = " s8b",
         [FX_WTYPE_S8BF] = " s8bf", [FX_WTYPE_Q4] = " q4",         [FX_WTYPE_Q4F] = " q4f",   [FX_WTYPE_Q4M] = " q4m",
-        [FX_WTYPE_Q4MF] = " q4mf", [FX_WTYPE_S8B16F] = " s8b16f", [FX_WTYPE_S8MF] = " s8mf", [FX_WTYPE_Q4K] = " q4k",
-        [FX_WTYPE_Q5K] = " q5k",   [FX_WTYPE_Q6K] = " q6k",       [BYTES] = " s8 of bytes"};
+        [FX_WTYPE_Q4MF] = " q4mf", [FX_WTYPE_S8B16F] = " s8b16f", [FX_WTYPE_S8MF] = " s8mf", [FX_WTYPE_Q5] = " q5",
+        [FX_WTYPE_Q5M] = " q5m",   [FX_WTYPE_Q4K] = " q4k",       [FX_WTYPE_Q5K] = " q5k",   [FX_WTYPE_Q6K] = " q6k",
+        [BYTES] = " s8 of bytes"};
     snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d%s", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
              p->group, bench_shapes[i].kernel % FORM, forms[form]);
     return 1;

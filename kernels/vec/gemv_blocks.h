@@ -195,7 +195,7 @@ FX_INLINE void multiply_row(const fx_gemv *g, const float *panel, int32_t column
         next_block(&b, wtype);
         if (fx_weight_forms[wtype].minimum)
             FX_UNROLL for (int j = 0; j < VECTORS; j++) total[j] += b.minima[j] * totals[q / block];
-        if (fx_weight_forms[wtype].shared || g->k - q >= block) /* those that are shared are whole */
+        if (HAS_UPPER(wtype) || fx_weight_forms[wtype].shared || g->k - q >= block) /* some are always whole */
             add_block(total, &b, row + q, needs_totals(wtype) ? totals[q / block] : 0, wtype);
         else
             add_rest(total, &b, row + q, g->k - q, wtype);

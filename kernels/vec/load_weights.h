@@ -92,6 +92,7 @@ FX_INLINE void load_scaled(fx_v *to, const blocks *b, const int i, const int wty
 /* FX_X(form) of each form with blocks. */
 #define FX_BLOCK_FORMS(FX_X)                                                                                           \
     FX_X(S8B)                                                                                                          \
-    FX_X(S8BF) FX_X(Q4) FX_X(Q4F) FX_X(Q4M) FX_X(Q4MF) FX_X(S8B16F) FX_X(S8MF) FX_X(Q4K) FX_X(Q5K) FX_X(Q6K)
+    FX_X(S8BF)                                                                                                         \
+    FX_X(Q4) FX_X(Q4F) FX_X(Q4M) FX_X(Q4MF) FX_X(S8B16F) FX_X(S8MF) FX_X(Q5) FX_X(Q5M) FX_X(Q4K) FX_X(Q5K) FX_X(Q6K)
 
 #endif

@@ -21,7 +21,7 @@ FX_INLINE fx_v fx_packed(fx_vw low, fx_vw upper, const int i, const int shift, c
     const fx_v one = _mm512_set_ps(16, 0, 16, 0, 16, 0, 16, 0, 16, 0, 16, 0, 16, 0, 16, 0);
     const fx_v two = _mm512_set_ps(48, 32, 16, 0, 48, 32, 16, 0, 48, 32, 16, 0, 48, 32, 16, 0);
     const fx_v sign = _mm512_set_ps(-16, -32, 16, 0, -16, -32, 16, 0, -16, -32, 16, 0, -16, -32, 16, 0);
-    const fx_v table = u == 1 ? one : has_sign ? sign : two;
+    const fx_v table = u == 1 ? (has_sign ? -one : one) : has_sign ? sign : two;
     return fx_nibble(low, i, 0) + _mm512_permutexvar_ps((__m512i)(upper >> (4 * i + shift)), table);
 #else
     const uint32_t half = has_sign ? 1u << (bits - 1) : 0;

@@ -114,8 +114,8 @@ class Narrow:
     least: Const | None = None
     """Numbers that are added last, of blocks: as many as ``steps``; None: there are none."""
     factors: Const | None = None
-    """Of double blocks: float16 numbers as float32, [slice, runs of blocks], of which ``steps``, and then of which
-    ``least`` are multiples by integers of few bits; None: they are any numbers."""
+    """Factors of double blocks, float16 numbers as float32, [slice, runs of blocks]: ``steps``, and then
+    ``least``, are multiples of them by integers of few bits; None: they are any numbers."""
 
     @property
     def is_even(self) -> bool:
@@ -217,18 +217,10 @@ def of_integers(x: Const, scale: Const | None = None, zero: Const | None = None,
 
 
 def of_blocks(
-    x: Const,
-    scale: Const,
-    zero: Const | None,
-    axis: int,
-    block: int,
-    bits: int = 8,
-    least: Const | None = None,
-    factors: Const | None = None,
+    x: Const, scale: Const, zero: Const | None, axis: int, block: int, bits: int = 8, least: Const | None = None
 ) -> Const:
     """(x - zero) scale + least as float32, of integers of so many bits in a matrix. ``scale``, ``zero`` and ``least``
-    have a number for each ``block`` along ``axis``; ``factors``: as of Narrow, along axis 1 only. Those of 4 and 8
-    bits, and of 5 and 6 with factors, may be stored as they are.
+    have a number for each ``block`` along ``axis``. Those of 4, 5 and 8 bits may be stored as they are.
     """
     shape = x.shape
 
@@ -248,7 +240,7 @@ def of_blocks(
     said = "|".join("" if v is None else v.source.key for v in (scale, zero, *([least] if least else [])))
     value = x.converted("f32", restored, f"restored{axis}by{block}|{said}")
     steps, zeros, lowest = (v if v is None or axis else v.transposed([1, 0]) for v in (scale, zero, least))
-    value.narrow = Narrow(x, steps, zeros, 1 - axis, block, bits, lowest, factors)
+    value.narrow = Narrow(x, steps, zeros, 1 - axis, block, bits, lowest)
     return value
 
 
@@ -345,7 +337,7 @@ BlockForm = tuple[str, WeightSource, WeightSource | None, WeightSource | None]
 
 
 def _double_form(narrow: Narrow) -> BlockForm | None:
-    """As block_form, of double blocks; None: numbers have none that a form holds."""
+    """The form of double blocks, as block_form returns it; None: the numbers have none that a form holds."""
     form = FORMS.get(f"q{narrow.bits}k")
     if narrow.factors is None or narrow.steps is None or form is None or narrow.zero is not None:
         return None
@@ -367,11 +359,14 @@ def block_form(weights: Const, axis: int) -> BlockForm | None:
         return double
     has_least = narrow.zero is not None or narrow.least is not None
     form = ("q4m" if has_least else "q4") if narrow.bits == 4 else "s8m" if narrow.least is not None else "s8b"
-    if form == "s8m":
+    halves = narrow.zero is None and all(_is_halves(v) for v in (narrow.steps, narrow.least) if v is not None)
+    if narrow.bits == 5 and halves and narrow.block == FORMS["q5"].block:
+        form = "q5m" if has_least else "q5"
+    elif form == "s8m":
         form = "s8mf"
     elif narrow.block == FORMS["s8b16f"].block and form == "s8b":
         form = "s8b16f"
-    elif narrow.zero is not None or not all(_is_halves(v) for v in (narrow.steps, narrow.least) if v is not None):
+    elif not halves:
         form += "f"
     own, count = FORMS[form].block, weights.shape[1 - axis]
     if not narrow.block or narrow.block % own or not (narrow.is_signed or form.startswith("q4m")):

@@ -5,6 +5,7 @@ float32, sums are int32 (attribute ``sums`` of conv, dwconv and matmul), and qua
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -89,11 +90,13 @@ def _of_blocks(ctx: Context, x: Const, scale: Value, block: int, bits: int) -> C
     given = (scale, zero, least)
     if len(x.shape) != 2 or block < 1 or any(v is not None and v.shape != wanted for v in given):
         raise ctx.error(f"scales of shape {scale.shape} do not fit blocks of {block} of shape {x.shape}")
-    if factors is not None:
+    value = of_blocks(x, scale, zero, axis, block, bits, least)
+    if factors is not None and value.narrow is not None:
         runs = (1 if least is None else 2) * (x.shape[1] // DOUBLE_BLOCK)
         if not isinstance(factors, Const) or axis != 1 or factors.shape != (x.shape[0], runs):
             raise ctx.error(f"factors of scales do not fit double blocks of shape {x.shape}")
-    return of_blocks(x, scale, zero, axis, block, bits, least, factors)
+        value.narrow = replace(value.narrow, factors=factors)
+    return value
 
 
 @lowers("DynamicQuantizeLinear")

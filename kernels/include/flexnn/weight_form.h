@@ -39,6 +39,8 @@ static const fx_weight_form fx_weight_forms[] = {
     [FX_WTYPE_Q4F] = {.bits = 4, .block = 32, .scales = sizeof(float)},
     [FX_WTYPE_Q4M] = {.bits = 4, .block = 32, .scales = sizeof(uint16_t), .minimum = sizeof(uint16_t)},
     [FX_WTYPE_Q4MF] = {.bits = 4, .block = 32, .scales = sizeof(float), .minimum = sizeof(float)},
+    [FX_WTYPE_Q5] = {.bits = 5, .block = 32, .scales = sizeof(uint16_t)},
+    [FX_WTYPE_Q5M] = {.bits = 5, .block = 32, .scales = sizeof(uint16_t), .minimum = sizeof(uint16_t)},
     [FX_WTYPE_Q4K] = {.bits = 4, .block = 32, .scales = 1, .minimum = 1, .shared = 256},
     [FX_WTYPE_Q5K] = {.bits = 5, .block = 32, .scales = 1, .minimum = 1, .shared = 256},
     [FX_WTYPE_Q6K] = {.bits = 6, .block = 16, .scales = 1, .shared = 256},
@@ -68,10 +70,11 @@ static inline int64_t fx_shared_bytes(int32_t wtype) {
 }
 
 /* 1 if a panel of these sizes may have the form: no run of a tap's channels ends inside a block, except at the panel's
- * end. Double blocks are whole ones of a single tap. */
+ * end. Groups that share upper bits are whole, and double blocks are whole ones of a single tap. */
 static inline int fx_form_fits(int32_t wtype, int64_t taps, int64_t cin_panel, int64_t cin_block) {
     const int32_t block = fx_weight_forms[wtype].block, shared = fx_weight_forms[wtype].shared;
-    if (shared && (taps != 1 || cin_panel % shared))
+    const int32_t groups = fx_groups_of(fx_weight_forms[wtype].bits);
+    if ((shared && (taps != 1 || cin_panel % shared)) || (groups > 1 && cin_panel % (groups * FX_GROUP)))
         return 0;
     return block == 0 || ((cin_block % block == 0 || cin_block >= cin_panel) && (taps == 1 || cin_panel % block == 0));
 }
