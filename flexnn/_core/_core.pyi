@@ -27,7 +27,7 @@ OPS: tuple[str, ...]
 FIELDS: dict[str, tuple[tuple[str, bool], ...]]
 ENUMS: dict[str, tuple[str, ...]]
 RECORDS: dict[str, tuple[int, tuple[tuple[str, str, int, int], ...]]]
-WEIGHT_FORMS: dict[str, tuple[int, int, int, int]]
+WEIGHT_FORMS: dict[str, tuple[int, int, int, int, int]]
 
 CONSTANTS_MAX: int
 TRAIL_FUNCTIONS: tuple[str, ...]

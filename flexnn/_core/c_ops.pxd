@@ -82,7 +82,7 @@ cdef extern from "flexnn/weight_form.h" nogil:
     const int FX_WTYPE_COUNT
 
     ctypedef struct fx_weight_form:
-        int32_t bits, block, scales, minimum
+        int32_t bits, block, scales, minimum, shared
 
     ctypedef struct fx_panel_layout:
         int64_t scales, minimum, weights, bytes

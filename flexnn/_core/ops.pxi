@@ -65,7 +65,7 @@ OPS = _names_of_ops()
 FIELDS = _Fields()
 ENUMS = _names_of_enums()
 WEIGHT_FORMS = {name: (fx_weight_forms[i].bits, fx_weight_forms[i].block, fx_weight_forms[i].scales,
-                       fx_weight_forms[i].minimum) for i, name in enumerate(ENUMS["wtype"])}
+                       fx_weight_forms[i].minimum, fx_weight_forms[i].shared) for i, name in enumerate(ENUMS["wtype"])}
 cdef dict _WTYPE_NUMBER = {name: i for i, name in enumerate(ENUMS["wtype"])}
 cdef dict _OP_NUMBER = {name: i for i, name in enumerate(OPS)}
 cdef dict _CONV_KERNEL_NUMBER = {name: i for i, name in enumerate(ENUMS["conv_kernel"])}

@@ -23,7 +23,7 @@ from flexnn.quick_dataclass import quick_dataclass
 
 from .ir import Attr, GraphError, WeightSource
 from .panels import NR, conv_cin_panel, is_narrow
-from .rounding import Rounded, exactly, integer_bytes, rounded, scale_bytes, widened
+from .rounding import Rounded, exactly, integer_bytes, rounded, scale_bytes, shared_bytes, widened
 from .weight_form import FORMS, PanelLayout, WeightForm
 
 CIN_BLOCK = 64
@@ -31,6 +31,9 @@ CIN_BLOCK = 64
 
 STORED_AS = "f32"
 """How weights are stored of which nothing else is said: an fx_wtype."""
+
+_WIDER = {"q4k": "q4mf", "q5k": "s8mf", "q6k": "s8b16f", "q5": "s8bf", "q5m": "s8mf"}
+"""The form with scales of 32 bits that holds what one of fewer bits does, where another letter does not say it."""
 
 F32 = NDArray[np.float32]
 
@@ -58,6 +61,9 @@ class PanelSource:
     steps are chosen for the weights, so that rounding takes little from them."""
     least: WeightSource | None = None
     """float32 of the shape of ``step``: the minima of a form that has some; with ``step`` only."""
+    factors: WeightSource | None = None
+    """float32, what float16 holds: of a form with double blocks, for each output channel what ``step``, and then what
+    ``least`` are multiples of; with ``step`` only."""
 
     def __post_init__(self) -> None:
         cout, cin_group = self.shape[:2]
@@ -72,7 +78,7 @@ class PanelSource:
     def key(self) -> str:
         """Name of the packed numbers, as a source's key is of its own (graph/sources.py)."""
         vectors = [v.key if v is not None else "" for v in (self.bias, self.scale, self.slope, self.step)]
-        vectors += [self.least.key] if self.least is not None else []
+        vectors += [source.key for source in (self.least, self.factors) if source is not None]
         return f"{self.op}{self.shape}/{self.group}{self.form.name}({self.weight.key}|{'|'.join(vectors)})"
 
     @property
@@ -90,15 +96,19 @@ class PanelSource:
     @property
     def form(self) -> WeightForm:
         """The form that weights are stored in: ``wtype``, or one with a scale for each channel where blocks do not fit;
-        one with larger scales where a half does not hold what they are multiplied by.
+        one with larger scales where a half does not hold what they are multiplied by, or where there are no factors.
         """
         form = FORMS[self.wtype]
+        if form.shared and (self.factors is None or self.scale is not None):
+            form = FORMS[_WIDER[form.name]]
         if not form.block:
             return form
         narrow = self.is_depthwise or is_narrow(self.shape[0], self.shape[1], self.group)
         if narrow or not form.fits(self.shape[2] * self.shape[3], self.cin_panel, self.cin_block):
             return FORMS["s8"]
-        return FORMS[f"{form.name}f"] if self.step is not None and self.scale is not None and form.scales == 2 else form
+        if self.step is None or self.scale is None or form.scales != 2:
+            return form
+        return FORMS[_WIDER.get(form.name, f"{form.name}f")]
 
     @property
     def cin(self) -> int:
@@ -176,17 +186,20 @@ class PanelSource:
                 body = body * factors
                 yield body, _stored(body, form).view(form.dtype).astype(np.float32).reshape(body.shape)
 
-    def _given(self) -> tuple[F32, F32 | None] | None:
-        """Steps and minima, where they are given."""
+    def _given(self) -> tuple[F32, F32 | None, F32 | None] | None:
+        """Steps, minima and what they are multiples of, where they are given."""
         if self.step is None:
             return None
+        factors = None
+        if self.form.shared and self.factors is not None:
+            factors = np.asarray(self.factors.load(), np.float32)
         least = None if self.least is None else np.asarray(self.least.load(), np.float32)
         step = np.asarray(self.step.load(), np.float32)
         if len(step) != self.shape[0] or (step.ndim != 1 + bool(self.form.block)):
             raise ValueError(f"{step.shape} steps for {self.shape[0]} output channels")
-        return step, least
+        return step, least, factors
 
-    def _rounded(self, part: F32, c0: int, given: tuple[F32, F32 | None] | None) -> Rounded:
+    def _rounded(self, part: F32, c0: int, given: tuple[F32, F32 | None, F32 | None] | None) -> Rounded:
         """The weights of a panel as integers."""
         body, form = self._body(part, c0).reshape(-1, NR), self.form
         if given is None:
@@ -196,9 +209,11 @@ class PanelSource:
         for to, v in zip(lanes, steps, strict=True):
             if to is not None and v is not None:
                 to[:, : len(v)] = v.T
+        for filled in (lanes[0], lanes[2]):
+            if filled is not None:
+                filled[:, len(part) :] = 1
         assert lanes[0] is not None
-        lanes[0][:, len(part) :] = 1
-        return exactly(body, form, lanes[0], lanes[1])
+        return exactly(body, form, lanes[0], lanes[1])._replace(factors=lanes[2])
 
     def _parts(self) -> Iterator[tuple[int, int, F32]]:
         """Yield the weights of each panel, with their first output channel and the one after their last."""
@@ -272,6 +287,8 @@ def _stored(body: F32, form: WeightForm) -> F32:
 
 def _scaled(made: Rounded, form: WeightForm, factors: F32 | None) -> list[F32]:
     """Scales and minima times each channel's factor, their bytes as flat float32."""
+    if form.shared:
+        return [np.frombuffer(shared_bytes(made, form), np.float32)]
     factor = np.float32(1) if factors is None else _front(factors)
     found = [(made.scales, form.scales), *([(made.minima, form.minimum)] if made.minima is not None else [])]
     return [np.frombuffer(scale_bytes(values * factor, nbytes), np.float32) for values, nbytes in found]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .ir import GraphError
 from .panels import NR
-from .weight_form import GROUP, WeightForm
+from .weight_form import GROUP, WeightForm, groups_of
 
 F32 = NDArray[np.float32]
 
@@ -28,6 +28,8 @@ class Rounded(NamedTuple):
     integers: F32
     scales: F32
     minima: F32 | None
+    factors: F32 | None = None
+    """Factors of double blocks: of scales, then of minima, [those that share one][channel]."""
 
 
 def limits(form: WeightForm) -> tuple[int, int]:
@@ -82,15 +84,49 @@ def scale_bytes(values: F32, nbytes: int) -> bytes:
 
 def integer_bytes(integers: F32, form: WeightForm) -> bytes:
     """Return integers [weight][NR] as they are stored."""
-    if form.bits == 8:
-        return integers.astype(np.int8).tobytes()
-    groups = -(-len(integers) // GROUP)
-    whole = np.zeros((groups * GROUP, NR), np.int32)
+    return integers.astype(np.int8).tobytes() if form.bits == 8 else _packed(integers, form.bits).tobytes()
+
+
+def shared_bytes(made: Rounded, form: WeightForm) -> bytes:
+    """Return scales and minima of double blocks as they are stored. Raises GraphError for those that are no integers
+    times their factors.
+    """
+    assert made.factors is not None
+    parts = [made.scales] if made.minima is None else [made.scales, made.minima]
+    count = len(made.factors) // len(parts)
+    factors = made.factors.reshape(len(parts), count, 1, NR)
+    whole = [_times(v.reshape(count, -1, NR), f, sign) for v, f, sign in zip(parts, factors, (1, -1), strict=False)]
+    least, most = (0, 63) if form.minimum else (-128, 127)
+    if not all(((v >= least) & (v <= most)).all() for v in whole):
+        raise GraphError(f"scales do not fit into {6 if form.minimum else 8} bits")
+    integers = np.concatenate(whole, axis=1).reshape(-1, NR)
+    stored = _packed(integers, 6) if form.minimum else integers.astype(np.int8)
+    halves = np.ascontiguousarray(factors[:, :, 0].swapaxes(0, 1), "f2").reshape(count, -1)
+    return np.concatenate([halves.view(np.uint8), stored.reshape(count, -1).view(np.uint8)], axis=1).tobytes()
+
+
+def _times(values: F32, factors: F32, sign: int) -> F32:
+    """The integers that make these values of the factors, and of nothing else."""
+    whole = np.rint(sign * values / np.where(factors == 0, np.float32(1), factors))
+    if not (sign * whole * factors == values).all():
+        raise GraphError("scales are not multiples of their factor")
+    return np.asarray(whole, np.float32)
+
+
+def _packed(integers: F32, bits: int) -> NDArray[np.uint32]:
+    """Integers [weight][NR] of less than 8 bits: the lower 4 of each, upper ones behind those that share them."""
+    groups, upper = groups_of(bits), bits - 4
+    runs = -(-len(integers) // (GROUP * groups))
+    whole = np.zeros((runs * GROUP * groups, NR), np.int32)
     whole[: len(integers)] = integers
-    nibbles = (whole & 15).astype(np.uint32).reshape(groups, GROUP, NR)
+    lanes = whole.astype(np.uint32).reshape(runs, groups, GROUP, NR)
     shifts = np.arange(0, 4 * GROUP, 4, dtype=np.uint32)[:, None]
-    lanes: NDArray[np.uint32] = np.bitwise_or.reduce(nibbles << shifts, axis=1).astype(np.uint32)
-    return lanes.tobytes()
+    low: NDArray[np.uint32] = np.bitwise_or.reduce((lanes & 15) << shifts, axis=2)
+    if not upper:
+        return low
+    more = shifts + upper * np.arange(groups, dtype=np.uint32)[:, None, None]
+    high = np.bitwise_or.reduce((lanes >> np.uint32(4) & np.uint32((1 << upper) - 1)) << more, axis=(1, 2))
+    return np.concatenate([low, high[:, None]], axis=1)
 
 
 def _held(values: F32, nbytes: int) -> F32:

@@ -31,21 +31,18 @@ class WeightForm:
     block: int
     """Weights of an output channel that share a scale and a minimum; 0: all of them."""
     scales: int
-    """Bytes of a scale; 0: the form has none."""
+    """Bytes of a scale, 1 of double blocks; 0: the form has none."""
     minimum: int
     """Bytes of a minimum, which is added after scaling; 0: the form has none."""
+    shared: int
+    """Weights of an output channel whose scales, and whose minima, are integers times one factor; 0: none are."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The numpy type of a stored weight; of 4 bits, that of GROUP of them."""
+        """The numpy type of a stored weight; of less than 8 bits, that of GROUP of them."""
         if self.bits < 8:
             return np.dtype(np.uint32)
         return np.dtype(f"{'i' if self.scales else 'f'}{self.bits // 8}")
-
-    @property
-    def weight_bits(self) -> float:
-        """Bits of a weight with its share of a block's scale and minimum; those of a whole channel do not count."""
-        return self.bits + (8 * (self.scales + self.minimum) / self.block if self.block else 0)
 
     def fits(self, taps: int, cin_panel: int, cin_block: int) -> bool:
         """Whether a panel of these sizes may have the form."""
@@ -58,6 +55,12 @@ class WeightForm:
 
 GROUP = 8
 """Weights of a channel that share 32 bits, of 4 bits."""
+
+
+def groups_of(bits: int) -> int:
+    """Groups of the lower 4 bits of integers that share 32 upper bits; 1 where there are none."""
+    return 4 // (bits - 4) if 4 < bits < 8 else 1
+
 
 FORMS = {name: WeightForm(name, *fields) for name, fields in _core.WEIGHT_FORMS.items()}
 """Forms by name."""

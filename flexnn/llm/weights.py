@@ -90,13 +90,15 @@ class Nodes:
             return self._wide(found)
         if found.kind.name == "F16":
             return self.add("Cast", self._halves(found), to=1)
-        whole, *steps = self._blocks(found)
-        scales, least = (self.add("Cast", v, to=1) if v else "" for v in steps)
-        bits = 4 if found.kind.name.startswith("Q4") else 8
-        parts = [whole, scales, *(["", least] if least else [])]
-        return self.add(
-            "DequantizeLinear", *parts, axis=1, block_size=_block(found.kind.name), bits=bits, output_dtype=1
+        kind, parts = found.kind.name, self._blocks(found)
+        scales, least, factors = (
+            self.add("Cast", parts[part], to=1) if part in parts else "" for part in ("scales", "least", "factors")
         )
+        bits = int(kind[1])
+        inputs = [parts["whole"], scales, "", least, factors]
+        while not inputs[-1]:
+            inputs.pop()
+        return self.add("DequantizeLinear", *inputs, axis=1, block_size=_block(kind), bits=bits, output_dtype=1)
 
     def _halves(self, found: GgufTensor) -> str:
         return self._stored(found.name, found.shape, "f16", self._file(found, np.dtype("<f2"), found.shape))
@@ -115,19 +117,20 @@ class Nodes:
                 return self._stored(found.name, found.shape, "f32", MappedSource(raw, _from_upper, "bf16"))
         raise GraphError(f"tensor {found.name!r}: type {found.kind.name} is not supported for vectors")
 
-    def _blocks(self, found: GgufTensor) -> tuple[str, str, str]:
-        """Names of the integers of a matrix, of their scales, and of what is added last, "" where nothing is."""
+    def _blocks(self, found: GgufTensor) -> dict[str, str]:
+        """Names of the parts of a matrix's blocks, as SPLITS has them."""
         split = SPLITS.get(found.kind.name)
         if split is None:
             raise GraphError(f"tensor {found.name!r}: type {found.kind.name} is not supported")
         rows, columns = found.shape
         raw = self._file(found, _U8, (rows, columns // found.kind.block, found.kind.nbytes))
-        names = []
+        names = {}
         for part, (dtype, function) in split.items():
-            shape = (rows, columns if part == "whole" else columns // _block(found.kind.name))
+            of_factors = columns // found.kind.block * (2 if "least" in split else 1)
+            shape = (rows, {"whole": columns, "factors": of_factors}.get(part, columns // _block(found.kind.name)))
             source = MappedSource(raw, _shaped(function, shape), f"{found.kind.name}.{part}")
-            names.append(self._stored(f"{found.name}.{part}", shape, dtype, source))
-        return names[0], names[1], names[2] if len(names) > 2 else ""
+            names[part] = self._stored(f"{found.name}.{part}", shape, dtype, source)
+        return names
 
     def _file(self, found: GgufTensor, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> FileSource:
         return FileSource(self.opened.file, found.offset, dtype, shape)
@@ -150,6 +153,11 @@ def _from_upper(values: Array) -> Array:
 def _half_at(start: int) -> Callable[[Array], Array]:
     """Return the reader of a float16 at a byte of each block."""
     return lambda raw: np.ascontiguousarray(raw[..., start : start + 2]).view("<f2")
+
+
+def _halves_at(raw: Array, *starts: int) -> Array:
+    """The float16 numbers at these bytes of each block: first the first one of all blocks."""
+    return np.concatenate([_half_at(start)(raw)[..., 0] for start in starts], -1)
 
 
 def _nibbles(raw: Array) -> Array:
@@ -224,13 +232,19 @@ SPLITS: dict[str, _Split] = {
         "whole": ("u8", _nibbles_of_256),
         "scales": ("f32", lambda raw: _of_256(raw, 0, 0)),
         "least": ("f32", lambda raw: -_of_256(raw, 2, 1)),
+        "factors": ("f16", lambda raw: _halves_at(raw, 0, 2)),
     },
     "Q5_K": {
         "whole": ("i8", lambda raw: _fifths_of_256(raw).view(np.int8)),
         "scales": ("f32", lambda raw: _of_256(raw, 0, 0)),
         "least": ("f32", lambda raw: -_of_256(raw, 2, 1)),
+        "factors": ("f16", lambda raw: _halves_at(raw, 0, 2)),
     },
-    "Q6_K": {"whole": ("i8", _sixths), "scales": ("f32", _scales_of_16)},
+    "Q6_K": {
+        "whole": ("i8", _sixths),
+        "scales": ("f32", _scales_of_16),
+        "factors": ("f16", lambda raw: _halves_at(raw, 208)),
+    },
     "Q5_0": {
         "whole": ("i8", lambda raw: _fifths(raw, 2).view(np.int8) - np.int8(16)),
         "scales": ("f16", _half_at(0)),
@@ -242,4 +256,4 @@ SPLITS: dict[str, _Split] = {
     },
     "Q8_0": {"whole": ("i8", lambda raw: raw[..., 2:].view(np.int8)), "scales": ("f16", _half_at(0))},
 }
-"""The parts of blocks: integers, scales, and what is added last."""
+"""The parts of blocks: integers, scales, what is added last, and what scales and the latter are multiples of."""

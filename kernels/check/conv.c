@@ -180,7 +180,7 @@ static void draw_planar(check_case *c, fx_conv_params *p) {
 
 /* Channels that fit to the blocks of a form: the last block of a run that is all of the panel may be a short one. */
 static void draw_blocks(check_case *c, fx_conv_params *p) {
-    const int block = fx_weight_forms[p->wtype].block;
+    const int block = fx_weight_forms[p->wtype].block, shared = fx_weight_forms[p->wtype].shared;
     const int fits = fx_form_fits(p->wtype, (int64_t)p->kh * p->kw, p->cin_panel, p->cin_block);
     if (is_narrow(p) || p->group > 1) {
         p->group = 1, p->cout = check_int(c, 1, 50);
@@ -188,8 +188,9 @@ static void draw_blocks(check_case *c, fx_conv_params *p) {
     } else if (fits && p->sums == FX_DTYPE_F32) {
         return;
     }
-    const int multiple = block * check_int(c, 1, 4);
-    p->cin = p->cin_panel = p->kh * p->kw > 1 ? multiple : multiple + check_int(c, 0, 20);
+    const int multiple = shared ? shared * check_int(c, 1, 3) : block * check_int(c, 1, 4);
+    p->cin = p->cin_panel =
+        p->kh * p->kw > 1 || shared || fx_weight_forms[p->wtype].bits == 5 ? multiple : multiple + check_int(c, 0, 20);
     p->cin_block = c->kernel == FX_CONV_IM2COL ? p->cin : CHECK_PICK(c, block, 2 * block, p->cin);
     p->sums = FX_DTYPE_F32, c->is_exact = 0;
     if (c->kernel == FX_CONV_PLANAR && !fx_conv_kernel_fits(FX_CONV_PLANAR, p))
@@ -242,6 +243,8 @@ static void draw(check_case *c) {
         draw_planar(c, p);
     p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
     draw_sums(c, p);
+    if (fx_weight_forms[p->wtype].shared && (p->kh * p->kw > 1 || c->kernel == FX_CONV_PLANAR))
+        p->wtype = FX_WTYPE_Q4M;
     if (check_has_blocks(p->wtype))
         draw_blocks(c, p);
 }
@@ -315,6 +318,15 @@ static const struct {
     {1, 1, 1536, 576, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8B},
     {1, 1, 1536, 576, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4},
     {1, 1, 1536, 576, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4M},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4K},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q5},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q5K},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q6K},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8MF},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8B16F},
+    {1, 4, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4K},
+    {1, 4, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q6K},
+    {1, 4, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4M},
     {1, 1, 576, 49152, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8B},
     {1, 1, 576, 49152, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4},
     {1, 1, 576, 49152, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4M},
@@ -364,7 +376,9 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     static const char *const forms[] = {
         [FX_WTYPE_F32] = "",       [FX_WTYPE_F16] = " f16",       [FX_WTYPE_S8] = " s8",     [FX_WTYPE_S8B] = " s8b",
         [FX_WTYPE_S8BF] = " s8bf", [FX_WTYPE_Q4] = " q4",         [FX_WTYPE_Q4F] = " q4f",   [FX_WTYPE_Q4M] = " q4m",
-        [FX_WTYPE_Q4MF] = " q4mf", [FX_WTYPE_S8B16F] = " s8b16f", [FX_WTYPE_S8MF] = " s8mf", [BYTES] = " s8 of bytes"};
+        [FX_WTYPE_Q4MF] = " q4mf", [FX_WTYPE_S8B16F] = " s8b16f", [FX_WTYPE_S8MF] = " s8mf", [FX_WTYPE_Q5] = " q5",
+        [FX_WTYPE_Q5M] = " q5m",   [FX_WTYPE_Q4K] = " q4k",       [FX_WTYPE_Q5K] = " q5k",   [FX_WTYPE_Q6K] = " q6k",
+        [BYTES] = " s8 of bytes"};
     snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d%s", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
              p->group, bench_shapes[i].kernel % FORM, forms[form]);
     return 1;

@@ -11,6 +11,8 @@ static void draw(check_case *c) {
     p->inner = check_one_in(c, 3) ? check_int(c, 100, 700) : check_int(c, 1, 20);
     p->count = check_one_in(c, 5) ? check_int(c, 20, 200) : check_int(c, 1, 9);
     p->wtype = check_int(c, 0, FX_WTYPE_COUNT - 1);
+    if (!fx_form_fits(p->wtype, 1, p->inner, p->inner))
+        p->inner = (fx_weight_forms[p->wtype].shared ? 256 : 32) * check_int(c, 1, 3);
 }
 
 static int64_t get_index(const check_case *c, int64_t i) {
@@ -65,8 +67,10 @@ static void expect(const check_case *c, check_expected *e) {
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
-    static const fx_gather_panels_params shapes[] = {
-        {8, 32000, 1024, 64, FX_WTYPE_F32}, {8, 32000, 1024, 64, FX_WTYPE_S8B}, {8, 32000, 1024, 64, FX_WTYPE_Q4M}};
+    static const fx_gather_panels_params shapes[] = {{8, 32000, 1024, 64, FX_WTYPE_F32},
+                                                     {8, 32000, 1024, 64, FX_WTYPE_S8B},
+                                                     {8, 32000, 1024, 64, FX_WTYPE_Q4M},
+                                                     {8, 32000, 1024, 64, FX_WTYPE_Q6K}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     const fx_gather_panels_params *p = &shapes[i];

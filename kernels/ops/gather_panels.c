@@ -18,7 +18,7 @@ static int64_t panels_of(const fx_gather_panels_params *p) {
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_gather_panels_params *p = &u->gather_panels;
     if (kernel != 0 || (p->index_bytes != 4 && p->index_bytes != 8) || p->rows < 1 || p->inner < 1 || p->count < 1 ||
-        p->wtype < 0 || p->wtype >= FX_WTYPE_COUNT)
+        p->wtype < 0 || p->wtype >= FX_WTYPE_COUNT || !fx_form_fits(p->wtype, 1, p->inner, p->inner))
         return FX_ERR_PARAMS;
     if (panels_of(p) > FX_ELEMENTS_MAX / (FX_NR * ((int64_t)p->inner + 1)) || p->inner > FX_ELEMENTS_MAX / p->count)
         return FX_ERR_PARAMS;
@@ -80,15 +80,12 @@ static fx_status find_panel(const fx_call *call, int64_t panel, int64_t bytes, c
 /* Row `lane` of a panel, block by block. */
 static inline void widen_row(float *to, const char *panel, int64_t lane, int64_t inner, fx_panel_layout at,
                              const int32_t wtype) {
-    const fx_weight_form form = fx_weight_forms[wtype];
-    const int64_t block = form.block ? form.block : inner;
+    const int64_t block = fx_weight_forms[wtype].block ? fx_weight_forms[wtype].block : inner;
     for (int64_t first = 0; first < inner; first += block) {
-        const int64_t scale_at = fx_scale_at(first * FX_NR + lane, wtype);
-        const float scale = form.scales ? fx_scale_scalar(panel + at.scales, scale_at, form.scales) : 1;
-        const float least = form.minimum ? fx_scale_scalar(panel + at.minimum, scale_at, form.minimum) : -0.0f;
+        const fx_scaling s = fx_scaling_of(panel + at.scales, panel + at.minimum, first * FX_NR + lane, wtype);
         const int64_t end = inner - first < block ? inner : first + block;
         for (int64_t i = first; i < end; i++)
-            to[i] = fx_weight_scalar(panel + at.weights, i * FX_NR + lane, wtype) * scale + least;
+            to[i] = fx_weight_scalar(panel + at.weights, i * FX_NR + lane, wtype) * s.scale + s.minimum;
     }
 }
 

@@ -6,6 +6,7 @@
 FX_INLINE void add_group(fx_v (*sum)[STEPS][VECTORS], blocks *b, const float **row, const int n, const int R,
                          const int chains, const int wtype) {
     fx_v w[VECTORS];
+    begin_group(b, wtype);
     FX_UNROLL for (int s = 0; s < FX_GROUP; s++) {
         if (s == n)
             break;
@@ -14,7 +15,7 @@ FX_INLINE void add_group(fx_v (*sum)[STEPS][VECTORS], blocks *b, const float **r
             w[j] * row[i][s];
     }
     FX_UNROLL for (int i = 0; i < R; i++) row[i] += n;
-    b->from += fx_weights_bytes(wtype, FX_GROUP * FX_NR);
+    end_group(b, wtype);
 }
 
 FX_INLINE blocks first_block(const fx_gemv *g, const float *panel) {
@@ -23,8 +24,9 @@ FX_INLINE blocks first_block(const fx_gemv *g, const float *panel) {
                     .minimum = (const unsigned char *)(panel + g->minimum)};
 }
 
-FX_INLINE void ask_ahead(const unsigned char *from, const int wtype) {
-    const int bytes = (int)fx_weights_bytes(wtype, FX_GROUP * FX_NR);
+/* Asks for what follows the next `rows` weights of each channel. */
+FX_INLINE void ask_ahead(const unsigned char *from, const int rows, const int wtype) {
+    const int bytes = (int)(rows * FX_NR * fx_weight_forms[wtype].bits / 8);
     FX_UNROLL for (int line = 0; line < bytes; line += 64) {
         __builtin_prefetch(from + (FX_ISA_NEON ? 4096 : 16384) + line, 0, 2);
         if (!FX_ISA_NEON)
@@ -49,7 +51,7 @@ FX_INLINE void multiply_blocks(const fx_gemv *g, const float *panel, int32_t col
             for (int32_t q = 0; q < n; q += FX_GROUP, left -= FX_GROUP) {
                 if (left == 0)
                     next_block(&b, wtype), left = block;
-                ask_ahead(b.from, wtype);
+                ask_ahead(b.from, FX_GROUP, wtype);
                 if (n - q >= FX_GROUP)
                     add_group(sum, &b, row, FX_GROUP, R, chains, wtype);
                 else
@@ -101,26 +103,63 @@ FX_INLINE void add_in_place(fx_v (*sum)[VECTORS], const unsigned char *from, con
     }
 }
 
-#define IN_PLACE (!FX_ISA_AVX512) /* AVX-512 has the permutation of fx_nibble */
+/* The same of groups that share upper bits, FX_GROUP weights of each: bytes are made of the lower and the upper bits,
+ * so that sum s is one of weights times 256^s. Those with a sign are half of what the bits hold less. */
+FX_INLINE void add_bytes_in_place(fx_v (*sum)[VECTORS], const unsigned char *from, const float *row, const int bits,
+                                  const int has_sign) {
+    const int u = bits - 4, groups = fx_groups_of(bits);
+    const uint32_t of_upper = u == 1 ? 0x10101010u : 0x30303030u;
+    FX_UNROLL for (int j = 0; j < VECTORS; j++) {
+        const fx_vw stored = fx_bits(fx_load((const float *)(from + groups * GROUP_BYTES) + j * FX_WIDTH));
+        const fx_vw upper = has_sign ? stored ^ (u == 1 ? 0xffffffffu : 0xaaaaaaaau) : stored;
+        FX_UNROLL for (int g = 0; g < groups; g++) {
+            const fx_vw low = fx_bits(fx_load((const float *)(from + g * GROUP_BYTES) + j * FX_WIDTH));
+            const fx_vw even = (low & 0x0f0f0f0fu) | (upper << (4 - u * g) & of_upper);
+            const fx_vw odd = (low >> 4 & 0x0f0f0f0fu) | (upper >> u * g & of_upper);
+            FX_UNROLL for (int s = 0; s < STEPS; s++) {
+                const uint32_t mask = 255u << 8 * s;
+                const float *x = row + g * FX_GROUP + 2 * s;
+                sum[s][j] += __builtin_convertvector((fx_vi)(even & mask), fx_v) * x[0];
+                sum[s][j] += __builtin_convertvector((fx_vi)(odd & mask), fx_v) * x[1];
+            }
+        }
+    }
+}
+
+/* Integers that are multiplied where they lie, and count from 0. For 4 bits AVX-512 has the permutation of fx_nibble.
+ */
+FX_INLINE int is_in_place(const int wtype) {
+    const int bits = fx_weight_forms[wtype].bits;
+    return bits < 8 && (bits > 4 || !FX_ISA_AVX512);
+}
+
+/* The weights of FX_GROUP channels, or of all groups that share upper bits; `b` moves past them. */
+FX_INLINE void add_groups(fx_v (*sum)[VECTORS], blocks *b, const float *row, const int wtype) {
+    const int bits = fx_weight_forms[wtype].bits, has_sign = !fx_weight_forms[wtype].minimum;
+    const int rows = FX_GROUP * fx_groups_of(bits);
+    ask_ahead(b->from, rows, wtype);
+    if (HAS_UPPER(wtype))
+        add_bytes_in_place(sum, b->from, row, bits, has_sign);
+    else if (is_in_place(wtype))
+        add_in_place(sum, b->from, row, has_sign);
+    else
+        add_stored(sum, b->from, row, wtype);
+    b->from += fx_weights_bytes(wtype, (int64_t)rows * FX_NR);
+}
 
 /* A block of the row's values from `row` on, whose sum is `of_row`. */
 FX_INLINE void add_block(fx_v *total, blocks *b, const float *row, float of_row, const int wtype) {
     const fx_weight_form form = fx_weight_forms[wtype];
-    const int in_place = IN_PLACE && form.bits == 4, has_sign = !form.minimum;
+    const int in_place = is_in_place(wtype), has_sign = !form.minimum;
     fx_v sum[STEPS][VECTORS];
     FX_UNROLL for (int s = 0; s < STEPS; s++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[s][j] = fx_splat(0);
-    FX_UNROLL for (int i = 0; i < form.block; i += FX_GROUP, b->from += fx_weights_bytes(wtype, FX_GROUP * FX_NR)) {
-        ask_ahead(b->from, wtype);
-        if (in_place)
-            add_in_place(sum, b->from, row + i, has_sign);
-        else
-            add_stored(sum, b->from, row + i, wtype);
-    }
+    const int rows = FX_GROUP * fx_groups_of(form.bits);
+    FX_UNROLL for (int i = 0; i < form.block; i += rows) add_groups(sum, b, row + i, wtype);
     FX_UNROLL for (int j = 0; j < VECTORS; j++) {
-        const float unit = in_place ? 0x1p-4f : 1, units = in_place ? 0x1p-8f : 1;
+        const float unit = !in_place ? 1 : form.bits == 4 ? 0x1p-4f : 0x1p-8f, units = unit * unit;
         fx_v all = (sum[0][j] + sum[1][j] * unit) + (sum[2][j] + sum[3][j] * unit) * units;
         if (in_place && has_sign)
-            all -= 8 * of_row;
+            all -= (float)(1 << (form.bits - 1)) * of_row;
         total[j] += all * b->scales[j];
     }
 }
@@ -141,7 +180,7 @@ FX_INLINE void add_rest(fx_v *total, blocks *b, const float *row, int32_t n, con
 
 /* Whether the sums of the row's blocks are needed. */
 FX_INLINE int needs_totals(const int wtype) {
-    return fx_weight_forms[wtype].minimum || (IN_PLACE && fx_weight_forms[wtype].bits == 4);
+    return fx_weight_forms[wtype].minimum || is_in_place(wtype);
 }
 
 /* One row and one tap. */
@@ -156,7 +195,7 @@ FX_INLINE void multiply_row(const fx_gemv *g, const float *panel, int32_t column
         next_block(&b, wtype);
         if (fx_weight_forms[wtype].minimum)
             FX_UNROLL for (int j = 0; j < VECTORS; j++) total[j] += b.minima[j] * totals[q / block];
-        if (g->k - q >= block)
+        if (HAS_UPPER(wtype) || fx_weight_forms[wtype].shared || g->k - q >= block) /* some are always whole */
             add_block(total, &b, row + q, needs_totals(wtype) ? totals[q / block] : 0, wtype);
         else
             add_rest(total, &b, row + q, g->k - q, wtype);

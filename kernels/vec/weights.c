@@ -17,13 +17,14 @@ FX_INLINE void expand(const fx_weights *w, const int wtype) {
 /* The first `rows` weights of a group in each channel. */
 FX_INLINE float *expand_group(float *to, blocks *b, const int rows, const int wtype) {
     fx_v v[VECTORS];
+    begin_group(b, wtype);
     FX_UNROLL for (int i = 0; i < FX_GROUP; i++) {
         if (i == rows)
             break;
         load_scaled(v, b, i, wtype);
         FX_UNROLL for (int j = 0; j < VECTORS; j++) fx_store(to + i * FX_NR + j * FX_WIDTH, v[j]);
     }
-    b->from += fx_weights_bytes(wtype, FX_GROUP * FX_NR);
+    end_group(b, wtype);
     return to + rows * FX_NR;
 }
 

@@ -8,6 +8,7 @@ import pytest
 from onnx import helper
 
 import flexnn
+from flexnn import _core
 from flexnn.graph import pack
 from flexnn.graph.ir import GraphError
 from flexnn.graph.pack import PanelSource
@@ -17,7 +18,9 @@ from flexnn.graph.weight_form import FORMS
 from tests.support.compare import check_model, feeds_of, load, model_of, weights
 from tests.support.reference import run_graph
 
-BLOCKED = sorted(name for name, form in FORMS.items() if form.block)
+BLOCKED = sorted(name for name, form in FORMS.items() if form.block and form.bits in (4, 8) and not form.shared)
+FIVE = "q5", "q5m"
+DOUBLE = sorted(name for name, form in FORMS.items() if form.shared)
 
 
 def net(rows: int = 1) -> onnx.ModelProto:
@@ -68,7 +71,7 @@ def test_end_to_end(form: str, monkeypatch: pytest.MonkeyPatch, tmp_path: object
     np.testing.assert_array_equal(tight, y)
 
 
-@pytest.mark.parametrize("form", BLOCKED)
+@pytest.mark.parametrize("form", [*BLOCKED, *FIVE])
 def test_a_block_is_rounded_to_what_its_integers_hold(form: str) -> None:
     """No weight is further from its own than half a step, or what a block of 4 bits cuts off to gain elsewhere."""
     body = np.random.default_rng(3).standard_normal((70, 16)).astype(np.float32)
@@ -119,3 +122,62 @@ def test_given_steps_are_kept_and_scaled(form: str) -> None:
     source.scale = ArraySource(np.full(20, 1 / 3, np.float32))
     assert source.form.scales == 4
     assert {panel.nbytes for panel in source} == {source.panel_bytes}
+
+
+def double_source(form: str, rng: np.random.Generator, columns: int = 512) -> tuple[PanelSource, np.ndarray]:
+    """Panels of 20 channels in double blocks of any integers, and their weights."""
+    bits, block = FORMS[form].bits, FORMS[form].block
+    half = (rng.standard_normal((20, columns // 256, 2)) / 100).astype(np.float16).astype(np.float32)
+    half[3, 0] = 0
+    counts = (20, columns // 256, 256 // block)
+    whole = rng.integers(-(1 << bits - 1), 1 << bits - 1, (20, columns))
+    if FORMS[form].minimum:
+        whole += 1 << bits - 1
+        step = (half[..., :1] * rng.integers(0, 64, counts)).reshape(20, -1)
+        least = (-half[..., 1:] * rng.integers(0, 64, counts)).reshape(20, -1)
+        factors = np.concatenate([half[..., 0], half[..., 1]], axis=1)
+    else:
+        step = (half[..., :1] * rng.integers(-128, 128, counts)).reshape(20, -1)
+        least, factors = np.zeros_like(step), half[..., 0]
+    values = (whole * np.repeat(step, block, axis=1) + np.repeat(least, block, axis=1)).astype(np.float32)
+    shape = (20, columns, 1, 1)
+    source = PanelSource("conv", shape, 1, ArraySource(values.reshape(shape)), wtype=form)
+    source.step, source.factors = ArraySource(step.astype(np.float32)), ArraySource(factors)
+    source.least = ArraySource(least.astype(np.float32)) if FORMS[form].minimum else None
+    return source, values
+
+
+@pytest.mark.parametrize("form", DOUBLE)
+def test_double_blocks_are_stored_exactly(form: str) -> None:
+    """C reads the same numbers again, row by row; where scales are multiplied, single blocks hold them."""
+    source, values = double_source(form, np.random.default_rng(7))
+    assert source.form.name == form
+    panels = list(source)
+    assert {panel.nbytes for panel in panels} == {source.panel_bytes}
+    fields = {"index_bytes": 8, "rows": 20, "inner": 512, "count": 20, "wtype": list(FORMS).index(form)}
+    out = np.zeros((20, 512), np.float32)
+    params = _core.encode_params("gather_panels", fields)
+    _core.run_op("gather_panels", "", params, [np.concatenate(panels), np.arange(20)], out)
+    np.testing.assert_array_equal(out, values)
+    source.scale = ArraySource(np.full(20, 1 / 3, np.float32))
+    assert not source.form.shared
+    assert {panel.nbytes for panel in source} == {source.panel_bytes}
+
+
+@pytest.mark.parametrize("form", DOUBLE)
+def test_scales_that_are_no_multiples_are_refused(form: str) -> None:
+    source, _ = double_source(form, np.random.default_rng(8))
+    assert source.factors is not None
+    source.factors = ArraySource(source.factors.load() * np.float32(1.25))
+    with pytest.raises(GraphError, match="scales"):
+        list(source)
+
+
+@pytest.mark.parametrize("form", DOUBLE)
+def test_runs_of_256_are_whole_and_of_one_tap(form: str) -> None:
+    assert FORMS[form].fits(1, 512, 64)
+    assert not FORMS[form].fits(1, 480, 480)
+    assert not FORMS[form].fits(9, 512, 64)
+    params = {"index_bytes": 8, "rows": 20, "inner": 480, "count": 20, "wtype": list(FORMS).index(form)}
+    with pytest.raises(ValueError, match="param"):
+        _core.op_check("gather_panels", "", _core.encode_params("gather_panels", params))

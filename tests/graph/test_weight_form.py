@@ -13,12 +13,14 @@ from flexnn.graph.weight_form import FORMS, PanelLayout
 
 
 def test_the_forms_are_these() -> None:
-    fields = {name: (form.bits, form.block, form.scales, form.minimum) for name, form in FORMS.items()}
-    assert fields == {
+    fields = {name: (form.bits, form.block, form.scales, form.minimum, form.shared) for name, form in FORMS.items()}
+    single = {
         "f32": (32, 0, 0, 0), "f16": (16, 0, 0, 0), "s8": (8, 0, 4, 0), "s8b": (8, 32, 2, 0), "s8bf": (8, 32, 4, 0),
         "q4": (4, 32, 2, 0), "q4f": (4, 32, 4, 0), "q4m": (4, 32, 2, 2), "q4mf": (4, 32, 4, 4), "s8b16f": (8, 16, 4, 0),
-        "s8mf": (8, 32, 4, 4),
+        "s8mf": (8, 32, 4, 4), "q5": (5, 32, 2, 0), "q5m": (5, 32, 2, 2),
     }  # fmt: skip
+    double = {"q4k": (4, 32, 1, 1, 256), "q5k": (5, 32, 1, 1, 256), "q6k": (6, 16, 1, 0, 256)}
+    assert fields == {name: (*each, 0) for name, each in single.items()} | double
     dtypes = {name: form.dtype for name, form in FORMS.items()}
     assert dtypes == {
         name: np.float32 if name == "f32" else np.float16 if name == "f16" else np.int8 if name[0] == "s" else np.uint32
@@ -42,6 +44,13 @@ def test_the_forms_are_these() -> None:
 )
 def test_parts_of_a_panel_lie_where_they_always_lay(name: str, slopes: bool, layout: tuple[int, ...]) -> None:
     assert FORMS[name].layout(9 * NR, slopes=slopes) == PanelLayout(*layout)
+
+
+@pytest.mark.parametrize(("name", "nbytes"), [("q4k", 144), ("q5k", 176), ("q6k", 210)])
+def test_double_blocks_take_the_bytes_that_gguf_takes(name: str, nbytes: int) -> None:
+    layout = FORMS[name].layout(4 * 256 * NR)
+    assert layout.scales == 64
+    assert layout.end == 64 + 4 * nbytes * NR
 
 
 def test_a_layout_is_asked_for_by_a_known_form_and_whole_rows() -> None:

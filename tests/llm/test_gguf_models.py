@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 import flexnn
+from flexnn import _core
 from flexnn.graph import rounding
+from flexnn.graph.pack import PanelSource
+from flexnn.graph.sources import ArraySource
 from flexnn.graph.weight_form import FORMS
 from flexnn.llm import weights
 from tests.support.gguf_models import SMALL, TYPES, Small, logits, write_small
@@ -77,11 +80,23 @@ def test_numbers_of_blocks_are_those_of_gguf(kind: str) -> None:
     at, size = (208, 2) if kind == "Q6_K" else (0, 4 if has_least else 2)
     raw[..., at : at + size] = scales[..., :size]
     wanted = gguf.dequantize(raw.reshape(16, -1), TYPES[kind])
-    whole, steps, *least = (read(raw).reshape(16, -1).astype(np.float32) for _, read in weights.SPLITS[kind].values())
+    parts = {part: read(raw).reshape(16, -1).astype(np.float32) for part, (_, read) in weights.SPLITS[kind].items()}
+    whole, steps, factors = parts["whole"], parts["scales"], parts.get("factors")
+    least = [parts["least"]] if "least" in parts else []
     each = whole.shape[1] // steps.shape[1]
     found = whole * np.repeat(steps, each, 1) + (np.repeat(least[0], each, 1) if least else np.float32(0))
     np.testing.assert_array_equal(found, wanted)
     name = ("q4" if kind[1] == "4" else "s8" if least else "s8b") + ("m" if least else "") + "f"
-    form = FORMS["s8b16f" if each == 16 else name]
+    name = f"q{kind[1]}k" if factors is not None else "q5" + "m" * bool(least) if kind[1] == "5" else name
+    form = FORMS[name]
     made = rounding.exactly(wanted.T, form, steps.T, least[0].T if least else None)
     np.testing.assert_array_equal(rounding.widened(made, form).T, wanted)
+    source = PanelSource("conv", (16, 1024, 1, 1), 1, ArraySource(wanted.reshape(16, 1024, 1, 1)), wtype=name)
+    source.step, source.least = ArraySource(steps), ArraySource(least[0]) if least else None
+    source.factors = None if factors is None else ArraySource(factors)
+    (panel,) = source
+    fields = {"index_bytes": 8, "rows": 16, "inner": 1024, "count": 16, "wtype": list(FORMS).index(name)}
+    out = np.zeros((16, 1024), np.float32)
+    _core.run_op("gather_panels", "", _core.encode_params("gather_panels", fields), [panel, np.arange(16)], out)
+    np.testing.assert_array_equal(out, wanted)
+    assert panel.nbytes - 64 == raw.nbytes or name.endswith("f")

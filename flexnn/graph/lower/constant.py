@@ -25,6 +25,9 @@ OPERAND_BYTES = 64
 SMALL_BYTES = 1 << 20
 """Constants up to this size keep their value in memory while importing."""
 
+DOUBLE_BLOCK = 256
+"""Numbers of a slice whose scales have one factor, where they have one."""
+
 
 @quick_dataclass(slots=True, eq=False)
 class Const:
@@ -118,6 +121,9 @@ class Narrow:
     """Bits that the integers are sure to fit into."""
     least: Const | None = None
     """Numbers that are added last, of blocks: as many as ``steps``; None: there are none."""
+    factors: Const | None = None
+    """Factors of double blocks, float16 numbers as float32, [slice, runs of blocks]: ``steps``, and then
+    ``least``, are multiples of them by integers of few bits; None: they are any numbers."""
 
     @property
     def is_even(self) -> bool:
@@ -222,7 +228,7 @@ def of_blocks(
     x: Const, scale: Const, zero: Const | None, axis: int, block: int, bits: int = 8, least: Const | None = None
 ) -> Const:
     """(x - zero) scale + least as float32, of integers of so many bits in a matrix. ``scale``, ``zero`` and ``least``
-    have a number for each ``block`` along ``axis``. Those of 4 and 8 bits may be stored as they are.
+    have a number for each ``block`` along ``axis``. Those of 4, 5 and 8 bits may be stored as they are.
     """
     shape = x.shape
 
@@ -326,29 +332,49 @@ def table_panels(x: Const) -> PanelSource | None:
     if not COLUMNS_MIN <= x.shape[1] < COLUMNS_MAX:
         return None
     made_of = x.narrow.whole if x.narrow else x
-    wtype, step, least = block_form(x, 0) or (*stored_form(x, 0), None)
+    wtype, step, least, factors = block_form(x, 0) or (*stored_form(x, 0), None, None)
     is_rounded = x.narrow is not None and wtype == "f16" and made_of.dtype != "f16"
     if is_rounded or (not (FORMS[wtype].block and x.narrow) and tied_source(made_of) is None):
         return None
     rows, columns = x.shape
     source = rows_source(tied_source(x) or x.source, x.shape)
-    return PanelSource("conv", (rows, columns, 1, 1), 1, source, wtype=wtype, step=step, least=least)
+    return PanelSource("conv", (rows, columns, 1, 1), 1, source, wtype=wtype, step=step, least=least, factors=factors)
 
 
-def block_form(weights: Const, axis: int) -> tuple[str, WeightSource, WeightSource | None] | None:
-    """Return wtype, step and least of a PanelSource that stores a matrix whose numbers have steps in blocks exactly;
-    its output channels are the slices of ``axis``. None: no form does.
+BlockForm = tuple[str, WeightSource, WeightSource | None, WeightSource | None]
+
+
+def _double_form(narrow: Narrow) -> BlockForm | None:
+    """The form of double blocks, as block_form returns it; None: the numbers have none that a form holds."""
+    form = FORMS.get(f"q{narrow.bits}k")
+    if narrow.factors is None or narrow.steps is None or form is None or narrow.zero is not None:
+        return None
+    columns = narrow.whole.shape[1 - narrow.axis]
+    if narrow.block != form.block or columns % form.shared or bool(form.minimum) != (narrow.least is not None):
+        return None
+    least = None if narrow.least is None else narrow.least.source
+    return form.name, narrow.steps.source, least, narrow.factors.source
+
+
+def block_form(weights: Const, axis: int) -> BlockForm | None:
+    """Return wtype, step, least and factors of a PanelSource that stores a matrix whose numbers have steps in blocks
+    exactly; its output channels are the slices of ``axis``. None: no form does.
     """
     narrow = weights.narrow
     if narrow is None or narrow.axis != axis or narrow.steps is None:
         return None
+    if (double := _double_form(narrow)) is not None:
+        return double
     has_least = narrow.zero is not None or narrow.least is not None
     form = ("q4m" if has_least else "q4") if narrow.bits == 4 else "s8m" if narrow.least is not None else "s8b"
-    if form == "s8m":
+    halves = narrow.zero is None and all(_is_halves(v) for v in (narrow.steps, narrow.least) if v is not None)
+    if narrow.bits == 5 and halves and narrow.block == FORMS["q5"].block:
+        form = "q5m" if has_least else "q5"
+    elif form == "s8m":
         form = "s8mf"
     elif narrow.block == FORMS["s8b16f"].block and form == "s8b":
         form = "s8b16f"
-    elif narrow.zero is not None or not all(_is_halves(v) for v in (narrow.steps, narrow.least) if v is not None):
+    elif not halves:
         form += "f"
     own, count = FORMS[form].block, weights.shape[1 - axis]
     if not narrow.block or narrow.block % own or not (narrow.is_signed or form.startswith("q4m")):
@@ -361,11 +387,11 @@ def block_form(weights: Const, axis: int) -> tuple[str, WeightSource, WeightSour
 
     step = MappedSource(steps.source, by_channel, f"blocks{blocks}x{times}")
     if lowest is not None:
-        return form, step, MappedSource(lowest.source, by_channel, f"blocks{blocks}x{times}")
+        return form, step, MappedSource(lowest.source, by_channel, f"blocks{blocks}x{times}"), None
     if zero is None:
-        return form, step, None
+        return form, step, None, None
 
     def least(v: np.ndarray) -> np.ndarray:
         return by_channel(-v * zero.load().astype(np.float32))
 
-    return form, step, MappedSource(steps.source, least, f"least{blocks}x{times}|{zero.source.key}")
+    return form, step, MappedSource(steps.source, least, f"least{blocks}x{times}|{zero.source.key}"), None

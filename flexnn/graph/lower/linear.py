@@ -34,9 +34,11 @@ def rows_by_constant(
         source = MappedSource(weights.source, lambda v: v.T.reshape(shape), f"turned{shape}", is_view=True)
     scales = None if scale == 1 else ArraySource(np.full(n, scale, np.float32))
     axis = 0 if transposed else 1
-    wtype, step, least = block_form(weights, axis) or (*stored_form(weights, axis), None)
+    wtype, step, least, factors = block_form(weights, axis) or (*stored_form(weights, axis), None, None)
     bias_source = bias.source if bias else None
-    panels = PanelSource("conv", shape, 1, source, bias_source, scales, wtype=wtype, step=step, least=least)
+    panels = PanelSource(
+        "conv", shape, 1, source, bias_source, scales, wtype=wtype, step=step, least=least, factors=factors
+    )
     image = ctx.reshape(x, (1, rows, 1, k))
     return emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels, sums)
 

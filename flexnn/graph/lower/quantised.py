@@ -5,6 +5,7 @@ float32, sums are int32 (attribute ``sums`` of conv, dwconv and matmul), and qua
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from ..ir import Attr
 from ..model import dtype_name
-from .constant import Const, of_blocks, of_integers, stored_form
+from .constant import DOUBLE_BLOCK, Const, of_blocks, of_integers, stored_form
 from .context import Context, Value, lowers
 from .convolution import convolve
 from .elementwise import emit_binary, emit_unary
@@ -78,10 +79,10 @@ def dequantize_linear(ctx: Context) -> list[Value]:
 
 
 def _of_blocks(ctx: Context, x: Const, scale: Value, block: int, bits: int) -> Const:
-    """The constant with a scale and a zero point for each block along the axis, or what is added last (input 3, which
-    an importer makes).
+    """The constant with a scale and a zero point for each block along the axis, or what is added last, and what scales
+    are multiples of (inputs 3 and 4, which an importer makes).
     """
-    zero, least = ctx.optional(2), ctx.optional(3)
+    zero, least, factors = ctx.optional(2), ctx.optional(3), ctx.optional(4)
     axis = ctx.axis(ctx.integer("axis", 1), len(x.shape))
     if not isinstance(scale, Const) or not isinstance(zero, Const | None) or not isinstance(least, Const | None):
         raise ctx.error("scales in blocks are supported as constants only")
@@ -89,7 +90,13 @@ def _of_blocks(ctx: Context, x: Const, scale: Value, block: int, bits: int) -> C
     given = (scale, zero, least)
     if len(x.shape) != 2 or block < 1 or any(v is not None and v.shape != wanted for v in given):
         raise ctx.error(f"scales of shape {scale.shape} do not fit blocks of {block} of shape {x.shape}")
-    return of_blocks(x, scale, zero, axis, block, bits, least)
+    value = of_blocks(x, scale, zero, axis, block, bits, least)
+    if factors is not None and value.narrow is not None:
+        runs = (1 if least is None else 2) * (x.shape[1] // DOUBLE_BLOCK)
+        if not isinstance(factors, Const) or axis != 1 or factors.shape != (x.shape[0], runs):
+            raise ctx.error(f"factors of scales do not fit double blocks of shape {x.shape}")
+        value.narrow = replace(value.narrow, factors=factors)
+    return value
 
 
 @lowers("DynamicQuantizeLinear")
