@@ -18,19 +18,21 @@ from .weights import Nodes
 OPSET = 24
 
 
-def load_gguf(path: str) -> Model:
-    """The model of the file at ``path``, whose weights stay there. Raises OSError or GraphError, one line."""
+def load_gguf(path: str, rows: str = "f32") -> Model:
+    """The model of the file at ``path``, whose weights stay there. ``rows``: "s8" rounds those that products read to 8
+    bits, where the weights have blocks of 32. Raises OSError or GraphError, one line.
+    """
     opened = open_gguf(path)
     try:
-        return import_gguf(opened)
+        return import_gguf(opened, rows)
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
 
 
-def import_gguf(opened: GgufFile) -> Model:
+def import_gguf(opened: GgufFile, rows: str = "f32") -> Model:
     """The model of an open file. Raises GraphError that names what is not supported."""
     sizes = read_sizes(opened)
-    made = _Decoder(Nodes(opened), sizes)
+    made = _Decoder(Nodes(opened, product="flexnn.RoundedMatMul" if rows == "s8" else "MatMul"), sizes)
     made.build()
     unread = sorted(set(opened.tensors) - made.nodes.taken)
     if unread:
