@@ -103,11 +103,17 @@ FX_INLINE void load_fours(fx_vi *w, const unsigned char *from, const unsigned ch
     }
 }
 
-FX_INLINE void ask_ahead(const unsigned char *from, const int bytes) {
+/* Most bytes from a row's weights to those that are asked for: a third of the smallest L1. */
+#define AHEAD_MAX 10240
+
+/* Prefetches what the next panel has in place of this block and its scales, once for all rows. A core's own prefetcher
+ * stops at the end of a page, and sees the scales as another stream. A row alone needs it in L1. */
+FX_INLINE void ask_ahead(const unsigned char *ahead, const int bytes, const int R) {
     FX_UNROLL for (int line = 0; line < bytes; line += 64) {
-        __builtin_prefetch(from + (FX_ISA_NEON ? 4096 : 16384) + line, 0, 2);
-        if (!FX_ISA_NEON)
-            __builtin_prefetch(from + 768 + line);
+        if (R == 1)
+            __builtin_prefetch(ahead + line);
+        else
+            __builtin_prefetch(ahead + line, 0, 2);
     }
 }
 
@@ -125,11 +131,14 @@ FX_INLINE void multiply_panel(const fx_dot_s8 *d, const float *panel, int32_t co
                 .minimum = (const unsigned char *)(panel + d->minimum)};
     fx_v total[R][VECTORS];
     FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) total[i][j] = fx_splat(0);
-    for (int32_t n = 0; n < blocks_of_row; n++, b.from += bytes) {
+    const int step = bytes + FX_NR * (form.scales + form.minimum);
+    const int64_t distance = d->w_panel * (int64_t)sizeof(float);
+    const unsigned char *ahead = (const unsigned char *)panel + (R > 1 || distance < AHEAD_MAX ? distance : AHEAD_MAX);
+    for (int32_t n = 0; n < blocks_of_row; n++, b.from += bytes, ahead += step) {
         unsigned char turned[BLOCK_BYTES];
         next_block(&b, wtype);
-        if (R == 1)
-            ask_ahead(b.from, bytes);
+        if (first == 0)
+            ask_ahead(ahead, step, R);
         if (form.bits == 8)
             FX_UNROLL for (int f = 0; f < FX_FOURS; f++) fx_turn_four(turned + f * 4 * FX_NR, b.from + f * 4 * FX_NR);
         for (int j = 0; j < VECTORS; j++) {
