@@ -46,7 +46,7 @@ def compile(  # noqa: A001 (a public name)
     calibrate: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     reduce: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-    rows: str = "f32",
+    rows: str | None = None,
     follow_links: bool = False,
     tell: Callable[[str], object] | None = None,
 ) -> str:
@@ -65,8 +65,8 @@ def compile(  # noqa: A001 (a public name)
     memory: ``"argmax:AXIS"`` by the positions of the largest elements along an axis, ``"threshold:X"`` by whether each
     element is above X.
     ``rows`` is for language models in GGUF files: ``s8`` rounds the rows that products read to 8 bits, 32 numbers with
-    one scale, where the weights have such blocks. That is about twice as fast, and what llama.cpp does; logits differ
-    by what that takes. ``f32`` rounds nothing.
+    one scale, where the weights have such blocks, and ``f32`` rounds nothing. By default rows are rounded for weights
+    of types Q4_0, Q4_1 and Q8_0, as llama.cpp does.
     ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
     model hubs are: a model that you do not trust could so read any file.
     Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
@@ -90,11 +90,11 @@ def compile(  # noqa: A001 (a public name)
     return target
 
 
-def _checked_rows(source: str, rows: str) -> str:
+def _checked_rows(source: str, rows: str | None) -> str | None:
     """``rows``, if the model's may be rounded so."""
-    if rows not in ("f32", "s8"):
+    if rows not in (None, "f32", "s8"):
         raise ValueError(f"rows is {rows!r}; it must be f32 or s8")
-    if rows != "f32" and not _is_gguf(source):
+    if rows == "s8" and not _is_gguf(source):
         raise CompileError(f"{source}: rows of 8 bits are for GGUF files")
     return rows
 
@@ -110,7 +110,7 @@ def compile_to(
     memory: int | None = None,
     lasting: bool = True,
     wanted: Wanted | None = None,
-    rows: str = "f32",
+    rows: str | None = None,
     tell: Callable[[str], object] | None = None,
     reduce: Mapping[str, str] | None = None,
 ) -> list[str]:
@@ -312,7 +312,7 @@ def _forget_use(model: Model) -> None:
         source_of(constant).used = False
 
 
-def _load(source: str, *, follow_links: bool = False, externals: list[str] | None = None, rows: str = "f32") -> Model:
+def _load(source: str, *, follow_links: bool = False, externals: list[str] | None = None, rows: str | None = None) -> Model:
     """Read the model; ``externals`` gets the names of files beside ``source``. Raises CompileError if onnx is not
     installed.
     """

@@ -239,8 +239,10 @@ static void draw_blocks(check_case *c, fx_conv_params *p) {
 
 /* Rows rounded to 8 bits: one tap without pads, whole blocks. */
 static void draw_rounded(check_case *c, fx_conv_params *p) {
-    const int forms[] = {FX_WTYPE_S8B, FX_WTYPE_S8BF, FX_WTYPE_Q4, FX_WTYPE_Q4F, FX_WTYPE_Q4M, FX_WTYPE_Q4MF};
-    p->sums = FX_DTYPE_I8, p->wtype = forms[check_int(c, 0, 5)];
+    p->sums = FX_DTYPE_I8;
+    do
+        p->wtype = check_int(c, 0, FX_WTYPE_COUNT - 1);
+    while (fx_weight_forms[p->wtype].block != FX_ROUNDED);
     p->group = p->kh = p->kw = p->dh = p->dw = 1, p->pt = p->pl = 0;
     p->cin = p->cin_panel = p->cin_block = FX_ROUNDED * check_int(c, 1, 6);
     p->cout = check_int(c, 1, 70);

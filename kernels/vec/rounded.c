@@ -181,7 +181,7 @@ FX_INLINE void multiply_panel(const fx_dot_s8 *d, const float *panel, int32_t co
                 multiply_panel(d, panel, column, i, 1, FX_WTYPE_##FORM);                                               \
         }                                                                                                              \
     }
-#define ROUNDED_FORMS(X) X(S8B) X(S8BF) X(Q4) X(Q4F) X(Q4M) X(Q4MF)
+#define ROUNDED_FORMS(X) X(S8B) X(S8BF) X(Q4) X(Q4F) X(Q4M) X(Q4MF) X(S8MF)
 ROUNDED_FORMS(DOT)
 
 #define CASE(FORM)                                                                                                     \
