@@ -46,6 +46,7 @@ def compile(  # noqa: A001 (a public name)
     calibrate: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     reduce: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    rows: str | None = None,
     follow_links: bool = False,
     tell: Callable[[str], object] | None = None,
 ) -> str:
@@ -63,6 +64,9 @@ def compile(  # noqa: A001 (a public name)
     ``reduce`` replaces outputs, by name, by what callers make of them at once, so that the whole output is never in
     memory: ``"argmax:AXIS"`` by the positions of the largest elements along an axis, ``"threshold:X"`` by whether each
     element is above X.
+    ``rows`` is for language models in GGUF files: ``s8`` rounds the rows that products read to 8 bits, 32 numbers with
+    one scale, where the weights have such blocks, and ``f32`` rounds nothing. By default rows are rounded for weights
+    of types Q4_0, Q4_1 and Q8_0, as llama.cpp does.
     ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
     model hubs are: a model that you do not trust could so read any file.
     Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
@@ -79,10 +83,20 @@ def compile(  # noqa: A001 (a public name)
         follow_links=follow_links,
         memory=budget,
         wanted=wanted,
+        rows=_checked_rows(source, rows),
         tell=tell,
         reduce=reduce,
     )
     return target
+
+
+def _checked_rows(source: str, rows: str | None) -> str | None:
+    """``rows``, if the model's may be rounded so."""
+    if rows not in (None, "f32", "s8"):
+        raise ValueError(f"rows is {rows!r}; it must be f32 or s8")
+    if rows == "s8" and not _is_gguf(source):
+        raise CompileError(f"{source}: rows of 8 bits are for GGUF files")
+    return rows
 
 
 def compile_to(
@@ -96,13 +110,14 @@ def compile_to(
     memory: int | None = None,
     lasting: bool = True,
     wanted: Wanted | None = None,
+    rows: str | None = None,
     tell: Callable[[str], object] | None = None,
     reduce: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Compile the file ``source``, whose SHA-256 may be known, to ``target``; return the names of the files beside it
     that hold weights; ``memory``: most bytes that the process may grow by; ``lasting``: whether to wait until the disk
-    has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told; ``reduce``: as for
-    ``compile``. Raises as ``compile`` does.
+    has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told; ``reduce`` and
+    ``rows``: as for ``compile``. Raises as ``compile`` does.
     """
     from flexnn.graph.allowance import allowed
 
@@ -111,7 +126,7 @@ def compile_to(
         raise CompileError(f"{target}: the artifact would overwrite the model; name another file with -o")
     externals: list[str] = []
     with allowed(memory) as budget:
-        model = _load(source, follow_links=follow_links, externals=externals)
+        model = _load(source, follow_links=follow_links, externals=externals, rows=rows)
         reduce_outputs = _reduced(model, shapes, reduce)
         if wanted is None:
             reduce_outputs()
@@ -297,14 +312,14 @@ def _forget_use(model: Model) -> None:
         source_of(constant).used = False
 
 
-def _load(source: str, *, follow_links: bool = False, externals: list[str] | None = None) -> Model:
+def _load(source: str, *, follow_links: bool = False, externals: list[str] | None = None, rows: str | None = None) -> Model:
     """Read the model; ``externals`` gets the names of files beside ``source``. Raises CompileError if onnx is not
     installed.
     """
     if _is_gguf(source):
         from flexnn.llm.decoder import load_gguf
 
-        return load_gguf(source)
+        return load_gguf(source, rows)
     from flexnn.graph import load_model
 
     try:

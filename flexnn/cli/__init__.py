@@ -126,6 +126,12 @@ def _add_compile(commands: _Commands) -> None:
         " output's relative L2 against f32 below ERROR, like auto:1e-2; prints a table of what was chosen",
     )
     sub.add_argument(
+        "--rows",
+        choices=("f32", "s8"),
+        help="of a GGUF file: s8 rounds the rows that products read to 8 bits, where the weights have blocks of 32,"
+        " f32 none (default: s8 for Q4_0, Q4_1 and Q8_0, as llama.cpp does)",
+    )
+    sub.add_argument(
         "--calibrate",
         metavar="IN.npz",
         action="append",
@@ -373,6 +379,7 @@ def _compile(options: argparse.Namespace) -> None:
             shapes=shapes,
             memory=options.memory,
             weights=options.weights,
+            rows=options.rows,
             calibrate=[files.load_arrays(name) for name in options.calibrate] if options.calibrate else None,
             reduce=dict(options.reduce),
             tell=said.append,

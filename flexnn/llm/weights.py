@@ -22,8 +22,8 @@ _U8 = np.dtype("u1")
 class Nodes:
     """The graph that is being made, and the tensors that it has taken from the file."""
 
-    def __init__(self, opened: GgufFile) -> None:
-        self.opened = opened
+    def __init__(self, opened: GgufFile, rounded: frozenset[str] = frozenset()) -> None:
+        self.opened, self.rounded = opened, rounded
         self.graph = ModelGraph()
         self.taken: set[str] = set()
         self._count = 0
@@ -76,8 +76,9 @@ class Nodes:
 
     def linear(self, x: str, name: str, rows: int, columns: int) -> str:
         """``x`` times the transposed of a matrix, plus its bias where the file has one."""
-        weight = self.add("Transpose", self._matrix(self.tensor(f"{name}.weight", (rows, columns))), perm=[1, 0])
-        y = self.add("MatMul", x, weight)
+        found = self.tensor(f"{name}.weight", (rows, columns))
+        weight = self.add("Transpose", self._matrix(found), perm=[1, 0])
+        y = self.add("flexnn.RoundedMatMul" if found.kind.name in self.rounded else "MatMul", x, weight)
         return self.add("Add", y, self.vector(f"{name}.bias", rows)) if self.has(f"{name}.bias") else y
 
     def picked(self, name: str, ids: str, rows: int, columns: int) -> str:

@@ -48,6 +48,9 @@ PLANAR_FLOPS = 60.0
 """Cost in flops of multiply-adds of laying out a number of a map by channel."""
 ACTIVATION_FLOPS = 100.0
 """Cost in flops of multiply-adds of an activation that a pass of its own computes, of one number."""
+ROUNDED_FLOPS = 0.45
+"""Cost in flops of multiply-adds of one by rows that are rounded to 8 bits."""
+_ROUNDED_SUMS = tuple(_core.ENUMS["dtype"]).index("i8")
 _PLAIN = "direct", "im2col", "planar"
 _WINOGRAD = {"wino4": 4, "wino2": 2, "wino_line": 4}
 """Outputs along a side of a tile."""
@@ -284,10 +287,11 @@ def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, set
     read_s = panels * panel_bytes / machine.bytes_per_second
     act_s = n * oh * ow * cout * ACTIVATION_FLOPS / rate if words[_CONV_FIELD["act"]] > _PRELU else 0.0
     variants = []
+    rounded = words[_CONV_FIELD["sums"]] == _ROUNDED_SUMS
     for kernel in _PLAIN:
         if not _fits(kernel, params, shape):
             continue
-        flops = n * oh * ow * _pixel_flops(kernel, narrow, shape, panels)
+        flops = n * oh * ow * _pixel_flops(kernel, narrow, shape, panels) * (ROUNDED_FLOPS if rounded else 1.0)
         seconds = act_s + max(flops / rate, read_s)
         workspace = align_up(_core.op_workspace("conv", kernel, params))
         variants.append(Variant(kernel, 0, workspace, machine.step_s, seconds))

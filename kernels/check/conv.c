@@ -71,6 +71,34 @@ static int is_winograd(uint32_t kernel) {
     return kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4 || kernel == FX_CONV_WINO_LINE;
 }
 
+/* The bits that every level makes of rows rounded to 8 bits, before the residual: byte_kernels.h. */
+static float expect_rounded(const check_case *c, const float *pixel, int o) {
+    const fx_conv_params *p = &c->params.conv;
+    const check_panels panels = panels_of(p);
+    const fx_weight_form form = fx_weight_forms[p->wtype];
+    float total = 0;
+    for (int b = 0; b < p->cin / FX_ROUNDED; b++, pixel += FX_ROUNDED) {
+        float most = 0;
+        for (int q = 0; q < FX_ROUNDED; q++)
+            most = fmaxf(most, fabsf(pixel[q]));
+        int sum = 0, of_row = 0;
+        for (int q = 0; q < FX_ROUNDED && most >= 1e-30f; q++) {
+            const int whole = (int)rintf(pixel[q] * (127 / most));
+            const int64_t at = ((int64_t)b * FX_ROUNDED + q) * FX_NR + o % FX_NR;
+            sum += whole * check_integer(check_panel_at(c, panels, o, panels.layout.weights), at, p->wtype);
+            of_row += whole;
+        }
+        const float scale = most < 1e-30f ? 0 : most / 127;
+        const int64_t at = (int64_t)b * FX_NR + o % FX_NR;
+        const void *scales = check_panel_at(c, panels, o, panels.layout.scales);
+        total = fmaf((float)sum, (float)check_scale(scales, at, form.scales) * scale, total);
+        if (form.minimum)
+            total = fmaf((float)check_scale(check_panel_at(c, panels, o, panels.layout.minimum), at, form.minimum),
+                         scale * (float)of_row, total);
+    }
+    return total + *check_panel(c, panels, o);
+}
+
 static void expect(const check_case *c, check_expected *e) {
     const fx_conv_params *p = &c->params.conv;
     const float *x = c->in[0], *r = c->in[1];
@@ -83,6 +111,18 @@ static void expect(const check_case *c, check_expected *e) {
                 for (int ox = 0; ox < p->ow; ox++)
                     for (int o = 0; o < p->cout; o++) {
                         const float *panel = check_panel(c, panels_of(p), o);
+                        if (p->sums == FX_DTYPE_I8) {
+                            const int64_t row = (int64_t)n * p->x_sn + (int64_t)oy * p->sh * p->x_sh;
+                            float v = expect_rounded(c, x + row + (int64_t)ox * p->sw * p->x_sw, o);
+                            if (r)
+                                v += r[(int64_t)n * p->r_sn + (int64_t)oy * p->r_sh + (int64_t)ox * p->r_sw + o];
+                            const double made = check_activation(p->act, v, p->alpha, p->beta,
+                                                                 p->act == FX_ACT_PRELU ? panel[FX_NR] : 0);
+                            check_set(
+                                c, e, (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o, made,
+                                p->act == FX_ACT_NONE ? 0 : check_activation_tolerance(p->act, made, fabs(v) * 1e-7));
+                            continue;
+                        }
                         double sum = panel[0], magnitude = fabs(sum);
                         for (int t = 0; t < p->kh * p->kw; t++) {
                             const int64_t iy = (int64_t)oy * p->sh - p->pt + t / p->kw * p->dh;
@@ -198,6 +238,19 @@ static void draw_blocks(check_case *c, fx_conv_params *p) {
     set_strides(c, p);
 }
 
+/* Rows rounded to 8 bits: one tap without pads, whole blocks. */
+static void draw_rounded(check_case *c, fx_conv_params *p) {
+    p->sums = FX_DTYPE_I8;
+    do
+        p->wtype = check_int(c, 0, FX_WTYPE_COUNT - 1);
+    while (fx_weight_forms[p->wtype].block != FX_ROUNDED);
+    p->group = p->kh = p->kw = p->dh = p->dw = 1, p->pt = p->pl = 0;
+    p->cin = p->cin_panel = p->cin_block = FX_ROUNDED * check_int(c, 1, 6);
+    p->cout = check_int(c, 1, 70);
+    p->oh = (p->h - 1) / p->sh + 1, p->ow = (p->w - 1) / p->sw + 1;
+    set_strides(c, p);
+}
+
 static void draw(check_case *c) {
     fx_conv_params *p = &c->params.conv;
     c->kernel = (uint32_t)check_int(c, 0, FX_CONV_COUNT - 1);
@@ -242,6 +295,10 @@ static void draw(check_case *c) {
     if (c->kernel == FX_CONV_PLANAR)
         draw_planar(c, p);
     p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
+    if (c->kernel == FX_CONV_DIRECT && check_one_in(c, 4)) {
+        draw_rounded(c, p);
+        return;
+    }
     draw_sums(c, p);
     if (fx_weight_forms[p->wtype].shared && (p->kh * p->kw > 1 || c->kernel == FX_CONV_PLANAR))
         p->wtype = FX_WTYPE_Q4M;
@@ -253,6 +310,7 @@ static void draw(check_case *c) {
 
 #define FORM 16
 #define BYTES FX_WTYPE_COUNT /* s8, of bytes */
+#define ROUNDED (32 * FORM)  /* rows */
 _Static_assert(FORM > FX_CONV_COUNT, "a kernel and a form in one number");
 
 static const struct {
@@ -330,6 +388,21 @@ static const struct {
     {1, 1, 576, 49152, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8B},
     {1, 1, 576, 49152, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4},
     {1, 1, 576, 49152, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4M},
+    {1, 1, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8B + ROUNDED},
+    {1, 1, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4 + ROUNDED},
+    {1, 1, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4M + ROUNDED},
+    {1, 8, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8B},
+    {1, 8, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8B + ROUNDED},
+    {1, 8, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4},
+    {1, 8, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4 + ROUNDED},
+    {1, 8, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4M},
+    {1, 8, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4M + ROUNDED},
+    {1, 32, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8B},
+    {1, 32, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8B + ROUNDED},
+    {1, 32, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4},
+    {1, 32, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4 + ROUNDED},
+    {1, 32, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4M},
+    {1, 32, 576, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4M + ROUNDED},
     {1, 4, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F32},
     {1, 4, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4},
     {1, 7, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
@@ -366,9 +439,9 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     p->y_sw = p->cout, p->y_sh = p->ow * p->cout, p->y_sn = p->oh * p->y_sh;
     c->kernel = (uint32_t)bench_shapes[i].kernel % FORM;
     p->tile_block = 64;
-    const int form = bench_shapes[i].kernel / FORM;
+    const int form = bench_shapes[i].kernel % ROUNDED / FORM, is_rounded = bench_shapes[i].kernel >= ROUNDED;
     p->wtype = form == BYTES ? FX_WTYPE_S8 : form;
-    p->sums = form == BYTES ? FX_DTYPE_U8 : FX_DTYPE_F32;
+    p->sums = form == BYTES ? FX_DTYPE_U8 : is_rounded ? FX_DTYPE_I8 : FX_DTYPE_F32;
     *flops = 2.0 * p->oh * p->ow * p->cout * p->kh * p->kw * (p->cin / p->group);
     *bytes = 4.0 * ((double)p->h * p->w * p->cin + (double)p->oh * p->ow * p->cout) +
              (double)fx_panel_layout_of(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR).bytes *
@@ -379,8 +452,8 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
         [FX_WTYPE_Q4MF] = " q4mf", [FX_WTYPE_S8B16F] = " s8b16f", [FX_WTYPE_S8MF] = " s8mf", [FX_WTYPE_Q5] = " q5",
         [FX_WTYPE_Q5M] = " q5m",   [FX_WTYPE_Q4K] = " q4k",       [FX_WTYPE_Q5K] = " q5k",   [FX_WTYPE_Q6K] = " q6k",
         [BYTES] = " s8 of bytes"};
-    snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d%s", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
-             p->group, bench_shapes[i].kernel % FORM, forms[form]);
+    snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d%s%s", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
+             p->group, bench_shapes[i].kernel % FORM, forms[form], is_rounded ? " rounded" : "");
     return 1;
 }
 

@@ -1,5 +1,5 @@
 /* Convolution: its shapes, limits and sizes; the computing is in conv_gemm.c, conv_wino.c, conv_gemv.c, conv_group.c,
- * conv_planar.c.
+ * conv_planar.c, conv_rounded.c.
  */
 #include "conv.h"
 #include "sums.h"
@@ -26,6 +26,8 @@ static int is_winograd(uint32_t kernel) {
 int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p) {
     if (is_winograd(kernel) && p->sums != FX_DTYPE_F32) /* its transforms are not of integers */
         return 0;
+    if (fx_conv_is_rounded(p))
+        return fx_conv_rounded_fits(kernel, p);
     switch (kernel) {
     case FX_CONV_DIRECT:
         return 1;
@@ -56,7 +58,7 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         if (positive[i] < 1)
             return FX_ERR_PARAMS;
     if (p->pt < 0 || p->pl < 0 || !fx_panels_fit(p->nr, p->act, p->alpha, p->beta, p->wtype) ||
-        !fx_sums_fit(p->sums, p->act, p->has_residual))
+        (!fx_conv_is_rounded(p) && !fx_sums_fit(p->sums, p->act, p->has_residual)))
         return FX_ERR_PARAMS;
     if (p->cin % p->group || p->cout % p->group || p->cin_panel > p->cin || (p->group == 1 && p->cin_panel != p->cin))
         return FX_ERR_PARAMS;
@@ -69,7 +71,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         (taps * p->cin_panel + 3) * FX_NR * fx_div_up(p->cout, FX_NR) > FX_ELEMENTS_MAX)
         return FX_ERR_PARAMS;
     if (!fx_form_fits(p->wtype, taps, p->cin_panel, p->cin_block) ||
-        (fx_weight_forms[p->wtype].block && (fx_conv_is_narrow(p) || p->sums != FX_DTYPE_F32)))
+        (fx_weight_forms[p->wtype].block &&
+         (fx_conv_is_narrow(p) || (p->sums != FX_DTYPE_F32 && !fx_conv_is_rounded(p)))))
         return FX_ERR_PARAMS;
     const fx_maps maps = maps_of(u);
     if (!fx_maps_fit(&maps))
@@ -100,6 +103,8 @@ static int64_t zeros(const fx_params *u) {
 static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     if (fx_conv_is_narrow(&u->conv))
         return fx_conv_group_workspace(&u->conv);
+    if (fx_conv_is_rounded(&u->conv))
+        return fx_conv_rounded_workspace(&u->conv);
     if (fx_conv_is_gemv(kernel, &u->conv))
         return fx_conv_gemv_workspace(&u->conv);
     if (kernel == FX_CONV_PLANAR)
@@ -113,6 +118,8 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
         return 0;
     if (fx_conv_is_narrow(&u->conv))
         return fx_conv_group_units(&u->conv, w, threads);
+    if (fx_conv_is_rounded(&u->conv))
+        return fx_conv_rounded_units(&u->conv, w, threads);
     if (fx_conv_is_gemv(kernel, &u->conv))
         return fx_conv_gemv_units(&u->conv, w, threads);
     if (kernel == FX_CONV_PLANAR)
@@ -124,6 +131,8 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     if (fx_conv_is_narrow(&call->params->conv))
         return fx_conv_group_run(call, threads, u0, u1);
+    if (fx_conv_is_rounded(&call->params->conv))
+        return fx_conv_rounded_run(call, threads, u0, u1);
     if (fx_conv_is_gemv(call->kernel, &call->params->conv))
         return fx_conv_gemv_run(call, threads, u0, u1);
     if (call->kernel == FX_CONV_PLANAR)

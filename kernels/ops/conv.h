@@ -18,6 +18,13 @@ uint32_t fx_conv_gemv_units(const fx_conv_params *p, fx_window w, int threads);
 int64_t fx_conv_gemv_workspace(const fx_conv_params *p);
 fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
 
+/* 1 if rows are rounded to 8 bits. Only then conv_rounded.c computes it. */
+int fx_conv_is_rounded(const fx_conv_params *p);
+int fx_conv_rounded_fits(uint32_t kernel, const fx_conv_params *p);
+uint32_t fx_conv_rounded_units(const fx_conv_params *p, fx_window w, int threads);
+int64_t fx_conv_rounded_workspace(const fx_conv_params *p);
+fx_status fx_conv_rounded_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
+
 /* 1 if the panels are those of narrow groups (fx_conv_panel_cin). Only then conv_group.c computes it. */
 int fx_conv_is_narrow(const fx_conv_params *p);
 int fx_conv_group_fits(const fx_conv_params *p);

@@ -100,3 +100,27 @@ def test_numbers_of_blocks_are_those_of_gguf(kind: str) -> None:
     _core.run_op("gather_panels", "", _core.encode_params("gather_panels", fields), [panel, np.arange(16)], out)
     np.testing.assert_array_equal(out, wanted)
     assert panel.nbytes - 64 == raw.nbytes or name.endswith("f")
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+def test_rows_of_8_bits(tmp_path: Path, kind: str) -> None:
+    """They change logits, and only a little."""
+    small = SMALL["llama"]
+    write_small(tmp_path / "small.gguf", replace(small, kind=kind))
+    ids = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+    found = {}
+    for rows in ("f32", "s8"):
+        path = flexnn.compile(tmp_path / "small.gguf", tmp_path / f"{rows}.flexnn", rows=rows)
+        with flexnn.Session(path, kv_capacity=64, kv="f32", all_logits=True) as session:
+            (found[rows],) = session.run(None, {"input_ids": np.array([ids], np.int64)})
+    error = np.linalg.norm(found["s8"] - found["f32"]) / np.linalg.norm(found["f32"])
+    assert 1e-5 < error < 0.05
+
+
+def test_rows_of_8_bits_are_for_gguf_files(tmp_path: Path) -> None:
+    """Other models, and other words, are refused."""
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x08")
+    with pytest.raises(flexnn.CompileError, match="GGUF"):
+        flexnn.compile(tmp_path / "model.onnx", rows="s8")
+    with pytest.raises(ValueError, match="f32 or s8"):
+        flexnn.compile(tmp_path / "model.onnx", rows="s4")

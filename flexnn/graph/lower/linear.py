@@ -10,11 +10,15 @@ from ..build import NO_ACT
 from ..pack import PanelSource
 from ..sources import ArraySource, MappedSource
 from ..strided import broadcast
+from ..weight_form import FORMS
 from .constant import Const, block_form, rows_source, stored_form, tied_source, untransposed
 from .context import Context, Value, lowers
 from .convolution import emit_conv
 from .shape import expanded
 from .spatial import Window
+
+ROUNDED = 32
+"""Channels of a row that are rounded to 8 bits together: FX_ROUNDED of the core."""
 
 
 def rows_by_constant(
@@ -40,6 +44,8 @@ def rows_by_constant(
         "conv", shape, 1, source, bias_source, scales, wtype=wtype, step=step, least=least, factors=factors
     )
     image = ctx.reshape(x, (1, rows, 1, k))
+    if sums == "i8" and (FORMS[wtype].block != ROUNDED or k % ROUNDED):
+        sums = "f32"
     return emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels, sums)
 
 
@@ -110,6 +116,14 @@ def matmul(ctx: Context) -> list[Value]:
     return [multiply(ctx, ctx.input(0), ctx.input(1))]
 
 
+@lowers("flexnn.RoundedMatMul")
+def matmul_of_rounded_rows(ctx: Context) -> list[Value]:
+    """MatMul whose rows may be rounded to 8 bits, in blocks of 32 with a scale each, where the weights have such
+    blocks.
+    """
+    return [multiply(ctx, ctx.input(0), ctx.input(1), "i8")]
+
+
 @lowers("flexnn.MatMul")
 def matmul_of_views(ctx: Context) -> list[Value]:
     """Onnxruntime's FusedMatMul, of operands whose ranks importing does not know."""
@@ -127,7 +141,7 @@ def matmul_of_views(ctx: Context) -> list[Value]:
 
 
 def multiply(ctx: Context, a: Value, b: Value, sums: str = "f32") -> Value:
-    """numpy.matmul of float32. ``sums``: i32 of integers, exact."""
+    """numpy.matmul of float32. ``sums``: i32 of integers, exact; i8 of rows rounded to 8 bits, where the core can."""
     shape_a, shape_b = ctx.shape(a), ctx.shape(b)
     if not shape_a or not shape_b or {ctx.dtype(a), ctx.dtype(b)} != {"f32"}:
         raise ctx.error(f"operands {shape_a} and {shape_b} of {ctx.dtype(a)}, {ctx.dtype(b)} do not multiply")
@@ -141,7 +155,8 @@ def multiply(ctx: Context, a: Value, b: Value, sums: str = "f32") -> Value:
         y: Value = rows_by_constant(ctx, a, b, False, 1.0, None, sums)
         y = ctx.reshape(y, (*ctx.shape(a)[:-1], b.shape[1]))
     else:
-        y = ctx.emit("matmul", list(_few_batches(ctx, a, b)), {**NO_ACT, "sums": sums})
+        own = "f32" if sums == "i8" else sums
+        y = ctx.emit("matmul", list(_few_batches(ctx, a, b)), {**NO_ACT, "sums": own})
     shape = list(ctx.shape(y))
     if len(shape_b) == 1:
         del shape[-1]

@@ -119,7 +119,42 @@ typedef struct fx_resize_u8 {
     float column, row; /* fractions */
 } fx_resize_u8;
 
+/* Channels of a row that are rounded together, and of a block of weights that such rows are multiplied by. */
+#define FX_ROUNDED 32
+
+/* Rows of floats become integers of 8 bits in blocks of FX_ROUNDED, with a scale each: the largest size among them /
+ * 127, and rint(x * (127 / that size)). Blocks below 1e-30 become zeros, those with a NaN or an infinity have a NaN as
+ * their scale. `to` is in the order that products with weights of this form read, and starts are what the sums of a
+ * block's products begin with, as the level needs them; sums are those of a block's integers, times its scale. */
+typedef struct fx_rows_s8 {
+    const float *const *a; /* [rows] */
+    int8_t *to;            /* [rows][blocks][FX_ROUNDED] */
+    float *scales, *sums;  /* [rows][blocks] */
+    int32_t *starts;       /* [rows][blocks] */
+    int32_t rows, blocks, wtype;
+} fx_rows_s8;
+
+/* Products of such rows with any number of panels of the same form:
+ *     c[i][c_at + j] = finish(bias[j] + sum over b of scale(b, j) * scales[i][b] * (sum over q of to[i][b][q] * w(b, q,
+ *                             j)) + minimum(b, j) * sums[i][b] [+ r[i][c_at + j]])
+ * Inner sums are exact. The outer one is a chain of fused multiply-adds in the order of blocks, products before the
+ * minimum, from 0 on; the factor of a product is scale * scales, rounded. head, scales and minimum as in fx_gemv. */
+typedef struct fx_dot_s8 {
+    fx_rows_s8 rows;
+    const float *w;        /* first panel */
+    int64_t w_panel;       /* floats from one panel to the next */
+    float *const *c;       /* [rows] */
+    const float *const *r; /* [rows], or NULL */
+    int64_t c_at;
+    int64_t head;
+    int32_t columns, scales, minimum;
+    fx_finish finish;
+} fx_dot_s8;
+
 /* X(name, return type, arguments in parentheses) */
+#define FX_BYTE_KERNELS_ROUNDED(X)                                                                                     \
+    X(rows_s8, void, (const fx_rows_s8 *r))                                                                            \
+    X(dot_s8, void, (const fx_dot_s8 *d))
 #define FX_BYTE_KERNELS_ROWS(X)                                                                                        \
     X(binary_u8, void, (const fx_binary_u8 *b))                                                                        \
     X(table_u8, void, (const fx_table_u8 *t))                                                                          \
@@ -128,6 +163,7 @@ typedef struct fx_resize_u8 {
 #define FX_BYTE_KERNELS(X)                                                                                             \
     X(dot_u8, void, (const fx_dot_u8 *d))                                                                              \
     X(dwconv_u8, void, (const fx_dw_u8 *d))                                                                            \
+    FX_BYTE_KERNELS_ROUNDED(X)                                                                                         \
     FX_BYTE_KERNELS_ROWS(X)
 
 /* Where a level lays operands out; else NULL. */

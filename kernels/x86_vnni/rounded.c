@@ -1,0 +1,2 @@
+/* The file of all instruction sets, compiled with VNNI: VPDPBUSD adds four products at once. */
+#include "../vec/rounded.c"
