@@ -312,7 +312,9 @@ def _forget_use(model: Model) -> None:
         source_of(constant).used = False
 
 
-def _load(source: str, *, follow_links: bool = False, externals: list[str] | None = None, rows: str | None = None) -> Model:
+def _load(
+    source: str, *, follow_links: bool = False, externals: list[str] | None = None, rows: str | None = None
+) -> Model:
     """Read the model; ``externals`` gets the names of files beside ``source``. Raises CompileError if onnx is not
     installed.
     """

@@ -29,7 +29,7 @@ def artifact_of(model: Path, weights: str | None) -> Path:
     """Return the artifact of a model, compiled where there is none; ``weights``: their form, None: the file's own."""
     import flexnn
 
-    made = ARTIFACTS / f"{model.stem}{f'_{weights}' if weights else ''}.flexnn"
+    made = ARTIFACTS / f"{model.stem}_{weights or 'own'}.flexnn"
     if not made.exists() or made.stat().st_mtime < model.stat().st_mtime:
         ARTIFACTS.mkdir(parents=True, exist_ok=True)
         flexnn.compile(model, made, **({"weights": weights} if weights else {}))

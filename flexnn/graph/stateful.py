@@ -29,9 +29,7 @@ IDS = ("input_ids", "inputs_embeds")
 """Names of the input that holds the new tokens, [1, tokens] or [1, tokens, hidden]."""
 WINDOW_ROWS = 4
 """New tokens at which masks are looked at, behind a past that fills the capacity."""
-_PER_ROW = frozenset(
-    {"Cast", "Identity", "Tanh", "Add", "Mul", "Div", "Sub", "Gemm", "MatMul", "flexnn.RoundedMatMul"}
-)
+_PER_ROW = frozenset({"Cast", "Identity", "Tanh", "Add", "Mul", "Div", "Sub", "Gemm", "MatMul", "flexnn.RoundedMatMul"})
 """Operators that compute each row of the logits from the same row alone, if their other operands are constants."""
 
 

@@ -17,7 +17,7 @@
 #define KEYS_MAX 256                      /* of a block: a tile's scores stay in L1 */
 #define RUN_ROWS 512                      /* most rows that one packing serves */
 #define FEW 4                             /* fewer rows than this do not pay for it */
-#define FEW_OF_STATE 16                   /* where keys are widened into cache anyway */
+#define FEW_OF_STATE 8                    /* most new tokens that do not: keys are widened into cache anyway */
 #define ROWS_MIN 32                       /* of a unit, where there are too few heads for the threads */
 #define HIDDEN (-1e30f)                   /* a mask of at most this leaves a key no weight beside one that is seen */
 
@@ -410,8 +410,9 @@ static void run_rows(run_of *r) {
     const fx_attention_params *p = r->p;
     const int64_t run = r->row0 / rows_of_run(p), batch = run / p->groups, group = run % p->groups;
     const int64_t tiles = fx_div_up(r->rows, r->call->kernels->mr);
-    /* Decided by the whole, so that the result does not depend on how rows are cut. */
-    r->is_few = rows_of_run(p) < (r->state ? FEW_OF_STATE : FEW);
+    /* Decided by the whole, so that the result does not depend on how rows are cut. With state, a few new tokens are
+     * added up as one is: where products round their rows to 8 bits, the last bit of a sum decides how. */
+    r->is_few = r->state ? p->m <= FEW_OF_STATE : rows_of_run(p) < FEW;
     r->first_key = r->state && r->state->window ? (int32_t)fx_max64(0, (int64_t)p->past + 1 - r->state->window) : 0;
     start_sums(r);
     for (int32_t k0 = r->first_key; k0 < p->n; k0 += r->keys) {

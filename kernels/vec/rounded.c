@@ -132,8 +132,8 @@ FX_INLINE void multiply_panel(const fx_dot_s8 *d, const float *panel, int32_t co
     fx_v total[R][VECTORS];
     FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) total[i][j] = fx_splat(0);
     const int step = bytes + FX_NR * (form.scales + form.minimum);
-    const int64_t distance = d->w_panel * (int64_t)sizeof(float);
-    const unsigned char *ahead = (const unsigned char *)panel + (R > 1 || distance < AHEAD_MAX ? distance : AHEAD_MAX);
+    const int64_t next = d->w_panel * (int64_t)sizeof(float), most = d->head * (int64_t)sizeof(float) + AHEAD_MAX;
+    const unsigned char *ahead = (const unsigned char *)panel + (R > 1 || next < most ? next : most);
     for (int32_t n = 0; n < blocks_of_row; n++, b.from += bytes, ahead += step) {
         unsigned char turned[BLOCK_BYTES];
         next_block(&b, wtype);

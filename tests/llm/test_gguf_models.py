@@ -65,7 +65,7 @@ def test_type_of_tensors_is_exact(tmp_path: Path, kind: str) -> None:
     small = replace(SMALL["llama"], kind=kind, tied=True, width=256, hidden=256, key=64)
     tensors = write_small(tmp_path / "small.gguf", small)
     ids = np.random.default_rng(2).integers(0, small.vocabulary, 7).tolist()
-    session = flexnn.Session(flexnn.compile(tmp_path / "small.gguf"))
+    session = flexnn.Session(flexnn.compile(tmp_path / "small.gguf", rows="f32"))
     np.testing.assert_allclose(_run(session, small, ids, [6]), logits(small, tensors, ids), atol=2e-4)
 
 
@@ -109,12 +109,43 @@ def test_rows_of_8_bits(tmp_path: Path, kind: str) -> None:
     write_small(tmp_path / "small.gguf", replace(small, kind=kind))
     ids = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
     found = {}
-    for rows in ("f32", "s8"):
+    for rows in ("f32", "s8", None):
         path = flexnn.compile(tmp_path / "small.gguf", tmp_path / f"{rows}.flexnn", rows=rows)
         with flexnn.Session(path, kv_capacity=64, kv="f32", all_logits=True) as session:
             (found[rows],) = session.run(None, {"input_ids": np.array([ids], np.int64)})
+    np.testing.assert_array_equal(found[None], found["s8"])  # what is done by default
     error = np.linalg.norm(found["s8"] - found["f32"]) / np.linalg.norm(found["f32"])
     assert 1e-5 < error < 0.05
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+def test_eight_tokens_at_once_are_those_of_one_by_one(tmp_path: Path, kind: str) -> None:
+    """To the bit: else a draft could change a text, since a last bit decides how a row is rounded."""
+    small = SMALL["llama"]
+    write_small(tmp_path / "small.gguf", replace(small, kind=kind))
+    ids = np.random.default_rng(3).integers(0, small.vocabulary, (1, 48))
+    path, found = flexnn.compile(tmp_path / "small.gguf"), []
+    for step in (8, 1):
+        with flexnn.Session(path, kv_capacity=64, all_logits=True) as session:
+            session.run(None, {"input_ids": ids[:, :32]})
+            rows = [session.run(None, {"input_ids": ids[:, i : i + step]})[0] for i in range(32, 48, step)]
+        found.append(np.concatenate(rows, 1))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q5_1", "Q6_K"])
+def test_rows_of_other_types_are_rounded_only_if_asked(tmp_path: Path, kind: str) -> None:
+    """Blocks of 16 never are, which the core has no product for."""
+    small = replace(SMALL["llama"], kind=kind, tied=True, width=256, hidden=256, key=64)
+    write_small(tmp_path / "small.gguf", small)
+    ids, found = [3, 1, 4, 1, 5, 9, 2], {}
+    for rows in ("f32", "s8", None):
+        path = flexnn.compile(tmp_path / "small.gguf", tmp_path / f"{rows}.flexnn", rows=rows)
+        with flexnn.Session(path, kv_capacity=64, kv="f32", all_logits=True) as session:
+            (found[rows],) = session.run(None, {"input_ids": np.array([ids], np.int64)})
+    np.testing.assert_array_equal(found[None], found["f32"])
+    error = np.linalg.norm(found["s8"] - found["f32"]) / np.linalg.norm(found["f32"])
+    assert error == 0 if kind == "Q6_K" else 1e-5 < error < 0.05
 
 
 def test_rows_of_8_bits_are_for_gguf_files(tmp_path: Path) -> None:

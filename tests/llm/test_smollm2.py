@@ -11,12 +11,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("drafts", [False, True])
-def test_the_capital_of_france(drafts: bool) -> None:
+def test_the_capital_of_germany(drafts: bool) -> None:
     (path,) = fetch("smollm2_135m")
     with LanguageModel(path, memory="96MiB", drafts=drafts, capacity=256) as model:
-        asked = model.chat_tokens([{"role": "user", "content": "What is the capital of France?"}])
+        asked = model.chat_tokens([{"role": "user", "content": "What is the capital of Germany?"}])
         assert len(asked) == 37
-        assert "".join(model.answer(asked, tokens=32)) == "The capital of France is Paris."
+        assert "".join(model.answer(asked, tokens=32)) == "The capital of Germany is Berlin."
         assert model.speed.finish == "stop"
 
 
