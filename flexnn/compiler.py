@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flexnn.errors import CompileError, printable
+from flexnn.garbage import Uncollected
 from flexnn.graph.ir import GraphError
 from flexnn.units import parse_bytes
 
@@ -130,7 +131,8 @@ def compile_to(
         reduce_outputs = _reduced(model, shapes, reduce)
         if wanted is None:
             reduce_outputs()
-        contents = _contents(model, dict(shapes))
+        with Uncollected(len(model.graph.nodes)):
+            contents = _contents(model, dict(shapes))
         if wanted is not None:
             from flexnn.narrowing import narrowed
 
@@ -144,7 +146,8 @@ def compile_to(
             contents = _contents(model, {})
         if budget is not None:
             budget.check("the model")
-        _write(contents, target, digest or sha256(source, progress), progress, lasting)
+        with Uncollected(len(model.graph.nodes)):
+            _write(contents, target, digest or sha256(source, progress), progress, lasting)
     return externals
 
 

@@ -283,6 +283,29 @@ def test_programs_pin_the_same_weights_in_the_same_places(tmp_path: Path) -> Non
                 assert session.last_run["bytes_read"] <= program.loads["bytes"].sum()
 
 
+def test_a_new_budget_reads_no_weight_that_is_there(tmp_path: Path) -> None:
+    """Was read again whole: all was given back before the new plans were bound."""
+    sizes = Sizes(heads=8, groups=2, dim=32, inner=1024, layers=4)
+    artifact = flexnn.compile(write_grouped(tmp_path / "m.onnx", sizes))
+    options: dict[str, Any] = {"kv_capacity": 128, "kv": "f32", "profile": "analytic", "deterministic": True}
+    with pytest.raises(flexnn.BudgetError) as refused:
+        open_for_tests(artifact, 1 << 20, **options)
+    least, ids = refused.value.minimum, ids_of(sizes, 20)
+    with open_for_tests(artifact, poison=True, **options) as session:
+        wanted = session.run(None, {"input_ids": ids})[0]
+        assert session.statistics()["pinning"] == {"kept": 0, "moved": 0, "read": session.plan.pinned_bytes}
+        before = session.plan.pinned_bytes
+        for memory in (least + (3 << 20), least + (2 << 20), least, least + (2 << 20), None):
+            session.memory = memory
+            now, pinning = session.plan.pinned_bytes, session.statistics()["pinning"]
+            assert sum(pinning.values()) == now
+            assert pinning["read"] <= max(now - before, 0) + (256 << 10)  # other ones may be pinned now
+            assert memory is None or session.session_bytes <= memory
+            session.reset()
+            np.testing.assert_array_equal(session.run(None, {"input_ids": ids})[0], wanted)
+            before = now
+
+
 def test_a_model_that_was_imported_with_state_needs_no_option(decoder: tuple[str, str], tmp_path: Path) -> None:
     """Importers write flexnn.CachedAttention themselves."""
     made = stateful(load_model(decoder[0]), 64, "f32").model

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self, cast
 import numpy as np
 
 from flexnn import _core
+from flexnn.garbage import Uncollected
 from flexnn.graph import operators
 from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ir import RAW_CHUNK_BYTES, TENSOR_BYTES_MAX, Graph, Node, Tensor, Weight
@@ -116,7 +117,8 @@ def open_artifact(path: str) -> Artifact:
     """Open and check the artifact at ``path``. Raises OSError, or ArtifactError with ``path`` in its message."""
     file = Descriptor(path, os.O_NONBLOCK)  # a FIFO must not make us wait
     try:
-        return _read(file)
+        with Uncollected():
+            return _read(file)
     except ValueError as error:  # ours, or the C core about parameters
         file.close()
         raise ArtifactError(f"{path}: {error}") from None

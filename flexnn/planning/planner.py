@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from flexnn.garbage import Uncollected
 from flexnn.graph.ir import Graph
 from flexnn.graph.tables import GATHERS
 from flexnn.units import Groups
 
 from .costs import Known, graph_costs, stored_table
 from .errors import BudgetError
-from .garbage import Uncollected
 from .overhead import ADDED_BYTES, overhead_bytes, with_groups
 from .report import Plan
 from .setting import Setting
@@ -61,7 +61,7 @@ class Planner:
         has_tables = any(node.op in GATHERS and stored_table(graph, node) for node in graph.nodes)
 
         self._graph, self._setting, self._groups = graph, setting, groups
-        with Uncollected(graph):
+        with Uncollected(len(graph.nodes)):
             self._whole = VariantPlanner(graph, setting, in_file=has_tables)
         self._all_pinned = None if has_tables else self._whole
         self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
@@ -210,7 +210,7 @@ class Planner:
     def plan(self, memory: int | None) -> Plan:
         """Return the plan for ``memory`` bytes (None: no limit), in groups where they were asked for. BudgetError."""
         if self._groups is None:
-            with Uncollected(self._graph):
+            with Uncollected(len(self._graph.nodes)):
                 return self._one_by_one(memory)
         if self._groups == "auto":
             plan = self._one_by_one(memory)

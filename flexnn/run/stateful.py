@@ -394,8 +394,9 @@ class StateRun:
         next run.
         """
         budget = self._planned(memory)
-        self.give_back()
+        self._unbind()
         try:
+            self._engine.trim(keep=True)  # pinned weights stay, and those that the new plans have are not read again
             self._bind(budget)
         except BaseException as error:
             self.give_back()
@@ -442,9 +443,17 @@ class StateRun:
             "hosted_operators": {},
             "bytes": {"arena": self._arena_bytes, "programs": self._programs_bytes(), **self._fixed()},
             "engine_bytes": self._engine.nbytes,
-            "pinning": {"kept": 0, "moved": 0, "read": self.plan.pinned_bytes},
+            "pinning": self._pinning(),
             "machine": machine_statistics(self._machine),
         }
+
+    def _pinning(self) -> dict[str, int]:
+        """Return how the last binding brought pinned weights. Programs pin the same: the first one that needs a weight
+        reads or moves it.
+        """
+        each = [one.program.pinning for one in self._each if one.program is not None]
+        moved, read = (sum(pinning[name] for pinning in each) for name in ("moved", "read"))
+        return {"kept": max(self.plan.pinned_bytes - moved - read, 0), "moved": moved, "read": read}
 
     def trace_events(self) -> dict[str, Any]:
         """Raise SessionError: runs with state are not recorded."""

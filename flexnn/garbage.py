@@ -1,23 +1,23 @@
-"""No collections of garbage while a large graph is planned: they walk all objects of the process, and find nothing."""
+"""No collections of garbage while a large graph is read, compiled or planned: they walk all objects of the process, and
+find nothing.
+"""
 
 from __future__ import annotations
 
 import gc
 from types import TracebackType
 
-from flexnn.graph.ir import Graph
-
 NODES = 4000
-"""Nodes from which collecting costs up to a fifth of planning."""
+"""Nodes from which collecting costs up to a fifth of planning, and a third of compiling."""
 
 
 class Uncollected:
-    """Keeps the collector of garbage from running by itself while a graph of many nodes is planned."""
+    """Keeps the collector of garbage from running by itself while something is done with a graph of many nodes."""
 
     __slots__ = ("_is_paused",)
 
-    def __init__(self, graph: Graph) -> None:
-        self._is_paused = len(graph.nodes) >= NODES and gc.isenabled()
+    def __init__(self, nodes: int = NODES) -> None:
+        self._is_paused = nodes >= NODES and gc.isenabled()
 
     def __enter__(self) -> None:
         if self._is_paused:
