@@ -51,7 +51,7 @@ class Watch:
         if not spans:
             return
         machine = self._machine
-        steps, loads = map(_pairs, spans)
+        steps, loads = _pairs(spans[0]), _pairs(spans[1])
         self._computed.append(_alone(steps, loads, machine.compute_speed))
         self._read.append(sum(_alone(loads, steps, machine.load_speed)))
 
