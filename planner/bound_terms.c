@@ -18,7 +18,7 @@ static int64_t up_div(int64_t a, int64_t b) {
 /* A node's weights: each constant once, however often the node reads it. */
 typedef struct weights {
     int64_t panel_bytes, panel_count; /* 0 without panels */
-    int64_t panel; /* bytes, at least 1 */
+    int64_t panel;                    /* bytes, at least 1 */
     int64_t constants, constant_bytes, smallest;
 } weights;
 

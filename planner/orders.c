@@ -74,8 +74,10 @@ static void rank_blocks(const fx_blocks *b, fx_order order, ranked *all) {
     for (int32_t i = 0; i < b->count; i++) {
         const int64_t life = (int64_t)b->last[i] - b->first[i] + 1;
         const ranked by[] = {
-            [FX_ORDER_LARGE] = {-b->bytes[i], b->first[i], i}, [FX_ORDER_AREA] = {-b->bytes[i] * life, b->first[i], i},
-            [FX_ORDER_TIME] = {b->first[i], -(int64_t)b->last[i], i}, [FX_ORDER_SHORT] = {life, -b->bytes[i], i},
+            [FX_ORDER_LARGE] = {-b->bytes[i], b->first[i], i},
+            [FX_ORDER_AREA] = {-b->bytes[i] * life, b->first[i], i},
+            [FX_ORDER_TIME] = {b->first[i], -(int64_t)b->last[i], i},
+            [FX_ORDER_SHORT] = {life, -b->bytes[i], i},
             [FX_ORDER_LONG] = {-life, -b->bytes[i], i},
         };
         all[i] = by[order];

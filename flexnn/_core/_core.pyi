@@ -130,7 +130,7 @@ def bands_find(
     limits: tuple[int, int, int, int, int, int],
     enough: float,
     worst: int,
-    barred: NDArray[np.uint8],
+    barred: NDArray[np.uint8] | bytes,
     memo: _I64 | None = None,
 ) -> tuple[int, int, int, int, int] | None: ...
 def bands_rows(tables: tuple[_I64, _I64, _I64], first: int, last: int, bands: int, rows: _I64) -> None: ...

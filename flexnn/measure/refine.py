@@ -51,7 +51,7 @@ class Watch:
         if not spans:
             return
         machine = self._machine
-        steps, loads = map(_pairs, spans)
+        steps, loads = _pairs(spans[0]), _pairs(spans[1])
         self._computed.append(_alone(steps, loads, machine.compute_speed))
         self._read.append(sum(_alone(loads, steps, machine.load_speed)))
 
@@ -103,9 +103,11 @@ def _step_seconds(program: Program, machine: MachineProfile) -> F64:
     return np.asarray(fixed_s + channels_s * (window["c1"] - window["c0"]) / whole, np.float64)
 
 
-def _pairs(flat: memoryview) -> list[Span]:
-    """Return start and end in seconds of each, of numbers in ns."""
-    seconds = [number * 1e-9 for number in flat.tolist()]
+def _pairs(spans: memoryview | list[tuple[int, int]]) -> list[Span]:
+    """Return start and end in seconds of each, of numbers in ns, which a buffer holds one after the other."""
+    if isinstance(spans, list):
+        return [(start * 1e-9, end * 1e-9) for start, end in spans]
+    seconds = [number * 1e-9 for number in spans.tolist()]
     return [*zip(seconds[::2], seconds[1::2], strict=True)]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import add, sub
+from operator import add
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -168,9 +168,12 @@ class Drafting:
                 pinned[node[step]] += p1[step] - p0[step]
             elif is_pinned:
                 constants[node[step]] |= 1 << constant - first[node[step]]
-        every = enumerate(draft.choices.tolist())
-        left = map(sub, panels, pinned)
-        made = [(row[0], min(row[1], most), pinned[i], constants[i]) for (i, row), most in zip(every, left, strict=True)]
+        made = [
+            (variant, min(in_slice, count - pins), pins, bits)
+            for (variant, in_slice, _, _), count, pins, bits in zip(
+                draft.choices.tolist(), panels, pinned, constants, strict=True
+            )
+        ]
         return np.array(made, _core.CHOICE_DTYPE)
 
     def _panels(self) -> NDArray[np.int32]:

@@ -48,7 +48,7 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
         nodes=_encode_nodes(graph, costs, draft, alike, _places(graph, costs, draft, constants, slices.base), slices),
         steps=_encode_steps(alike, draft, slices, rows),
         pinned=np.array(small + [rows[i] for i in slices.owns], _core.LOAD_DTYPE),
-        loads=np.array([row for row, is_pinned in zip(rows, slices.is_pinned, strict=True) if not is_pinned], _core.LOAD_DTYPE),
+        loads=np.array([rows[i] for i, pinned in enumerate(slices.is_pinned) if not pinned], _core.LOAD_DTYPE),
         arena_bytes=slices.base + draft.working_bytes,
         zeros_offset=0,
         zeros_count=costs.zeros_count,
@@ -178,7 +178,7 @@ def load_rows(
     of a chunk) to arena ``addresses``, rounded outwards to ``io_align``; ``waits``: steps that each waits for.
     """
     align = io_align if io_align > LINE else 1
-    rows = []
+    rows: list[tuple[int, ...]] = []
     for w, offset, size, at, wait in zip(weights, offsets, sizes, addresses, waits or [0] * len(weights), strict=True):
         weight = graph.weights[w]
         begin = offset // align * align
@@ -244,10 +244,10 @@ def _read(graph: Graph, costs: Costs, places: list[tuple[int, int]], slices: _Sl
     most = _core.NODE_DTYPE["in"].shape[0]
     tables = {weight: i for i, weight in enumerate(_table_weights(costs))}
     own = {}
-    for node, operand, at in zip(slices.node, slices.operand, slices.address, strict=True):
+    for reader, operand, at in zip(slices.node, slices.operand, slices.address, strict=True):
         if operand >= 0:
-            tensor = graph.tensors[graph.nodes[node].inputs[operand]]
-            own[node, operand] = 0, at + tensor.offset * DTYPES[tensor.dtype].itemsize
+            tensor = graph.tensors[graph.nodes[reader].inputs[operand]]
+            own[reader, operand] = 0, at + tensor.offset * DTYPES[tensor.dtype].itemsize
     own |= {(i, 0): (_core.BASE_FILE, tables[node.table]) for i, node in enumerate(costs.nodes) if node.table >= 0}
     read = []
     for index, node in enumerate(graph.nodes):
@@ -257,9 +257,7 @@ def _read(graph: Graph, costs: Costs, places: list[tuple[int, int]], slices: _Sl
     return read
 
 
-def _places(
-    graph: Graph, costs: Costs, draft: Draft, constants: dict[int, int], base: int
-) -> list[tuple[int, int]]:
+def _places(graph: Graph, costs: Costs, draft: Draft, constants: dict[int, int], base: int) -> list[tuple[int, int]]:
     """Return base and offset of each tensor as an operand. Big constants, which have a place for each node that reads
     them, have -1.
     """

@@ -157,8 +157,8 @@ class Placement:
 
     def gaps_at(self, node: int) -> list[tuple[int, int]]:
         """Return the free ranges at a node between live activations, then (top, top): above it everything is free."""
-        first, behind = memoryview(self.gap_first)[node : node + 2]
-        top = memoryview(self.top)[node]
+        first, behind = self.gap_first.item(node), self.gap_first.item(node + 1)
+        top = self.top.item(node)
         return [*self.gaps[first:behind].tolist(), (top, top)]
 
 

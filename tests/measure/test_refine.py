@@ -73,10 +73,10 @@ def test_runs_as_predicted_teach_nothing() -> None:
 
 
 def test_overlaps() -> None:
-    spans = np.array([[0.0, 10.0], [10.0, 20.0], [25.0, 30.0], [1.0, 2.0]])
-    others = np.array([[-5.0, 1.0], [3.0, 12.0], [18.0, 19.0], [29.0, 40.0]])
-    assert overlaps(spans, others).tolist() == [8.0, 3.0, 1.0, 0.0]
-    assert overlaps(spans, np.zeros((0, 2))).tolist() == [0.0] * 4
+    spans = [(0.0, 10.0), (10.0, 20.0), (25.0, 30.0), (1.0, 2.0)]
+    others = [(-5.0, 1.0), (3.0, 12.0), (18.0, 19.0), (29.0, 40.0)]
+    assert overlaps(spans, others) == [8.0, 3.0, 1.0, 0.0]
+    assert overlaps(spans, []) == [0.0] * 4
 
 
 def test_spans_are_the_trace(tmp_path: Path) -> None:

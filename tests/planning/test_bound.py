@@ -260,9 +260,9 @@ def test_no_slicing_computes_in_less(seed: int) -> None:
     fixed_s, request_s, panel_s = (rng.choice((0.0, 0.3, 1.0, 5.0)) for _ in range(3))
     may_stay = rng.choice((0, 0, 1, 3))
     rate = panel / panel_s if panel_s else math.inf
-    seconds = _terms(
-        panels, panel, most, may_stay * panel, (fixed_s, 0.0), request_s=request_s, bytes_per_second=rate
-    )[0].tolist()
+    seconds = _terms(panels, panel, most, may_stay * panel, (fixed_s, 0.0), request_s=request_s, bytes_per_second=rate)[
+        0
+    ].tolist()
     for pinned in range(min(panels, may_stay, most) + 1):
         first = fixed_s if pinned else 0.0  # pinned panels are a step, and take of the room
         costs = [
