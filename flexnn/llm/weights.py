@@ -92,14 +92,18 @@ class Nodes:
         if found.kind.name == "F16":
             return self.add("Cast", self._halves(found), to=1)
         kind, parts = found.kind.name, self._blocks(found)
-        scales, least, factors = (
-            self.add("Cast", parts[part], to=1) if part in parts else "" for part in ("scales", "least", "factors")
-        )
+        scales, least, factors = (self._as_f32(parts[part]) if part in parts else "" for part in PARTS)
         bits = int(kind[1])
         inputs = [parts["whole"], scales, "", least, factors]
         while not inputs[-1]:
             inputs.pop()
         return self.add("DequantizeLinear", *inputs, axis=1, block_size=_block(kind), bits=bits, output_dtype=1)
+
+    def _as_f32(self, name: str) -> str:
+        """The name of a constant's numbers in float32. One that is float32 is not cast: that would read it while a
+        model is bound, so that it were stored beside the panels.
+        """
+        return name if self.graph.constants[name].dtype == "f32" else self.add("Cast", name, to=1)
 
     def _halves(self, found: GgufTensor) -> str:
         return self._stored(found.name, found.shape, "f16", self._file(found, np.dtype("<f2"), found.shape))
@@ -218,6 +222,7 @@ def _block(kind: str) -> int:
     return 16 if kind == "Q6_K" else _BLOCK
 
 
+PARTS = "scales", "least", "factors"
 _Split = dict[str, tuple[str, Callable[[Array], Array]]]
 SPLITS: dict[str, _Split] = {
     "Q4_0": {

@@ -86,8 +86,10 @@ FX_INLINE void multiply(const fx_gemv *g, const float *panel, int32_t column, co
     X(R, C, S8)                                                                                                        \
     X(R, C, S8B)                                                                                                       \
     X(R, C, S8BF)                                                                                                      \
-    X(R, C, Q4) X(R, C, Q4F) X(R, C, Q4M) X(R, C, Q4MF) X(R, C, S8B16F) X(R, C, S8MF) X(R, C, Q5) X(R, C, Q5M)         \
-        X(R, C, Q4K) X(R, C, Q5K) X(R, C, Q6K)
+    X(R, C, Q4)                                                                                                        \
+    X(R, C, Q4F)                                                                                                       \
+    X(R, C, Q4M)                                                                                                       \
+    X(R, C, Q4MF) X(R, C, S8B16F) X(R, C, S8MF) X(R, C, Q5) X(R, C, Q5M) X(R, C, Q4K) X(R, C, Q5K) X(R, C, Q6K)
 #define NAME(R, C, T) [FX_WTYPE_##T] = gemv_##R##x##C##_##T,
 #define FORMS(R, C) GEMV_ALL(GEMV, R, C)
 #define NAMES(R, C) {GEMV_ALL(NAME, R, C)}

@@ -12,6 +12,7 @@ import pytest
 
 import flexnn
 from flexnn import _core
+from flexnn.artifact import open_artifact
 from flexnn.graph import rounding
 from flexnn.graph.pack import PanelSource
 from flexnn.graph.sources import ArraySource
@@ -67,6 +68,16 @@ def test_type_of_tensors_is_exact(tmp_path: Path, kind: str) -> None:
     ids = np.random.default_rng(2).integers(0, small.vocabulary, 7).tolist()
     session = flexnn.Session(flexnn.compile(tmp_path / "small.gguf", rows="f32"))
     np.testing.assert_allclose(_run(session, small, ids, [6]), logits(small, tensors, ids), atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q5_K", "Q6_K"])
+def test_scales_of_double_blocks_are_stored_in_panels_alone(tmp_path: Path, kind: str) -> None:
+    small = replace(SMALL["llama"], kind=kind, tied=True, width=256, hidden=256, key=64)
+    write_small(tmp_path / "small.gguf", small)
+    with open_artifact(flexnn.compile(tmp_path / "small.gguf")) as artifact:
+        names = [weight.name for weight in artifact.contents.weights]
+    assert names
+    assert not [name for name in names if name.endswith((".scales", ".least", ".factors"))]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TYPES if kind.startswith("Q")])

@@ -468,8 +468,10 @@ typedef enum fx_op {
     X(E, S8B, s8b)                                                                                                     \
     X(E, S8BF, s8bf)                                                                                                   \
     X(E, Q4, q4)                                                                                                       \
-    X(E, Q4F, q4f) X(E, Q4M, q4m) X(E, Q4MF, q4mf) X(E, S8B16F, s8b16f) X(E, S8MF, s8mf) X(E, Q5, q5) X(E, Q5M, q5m)   \
-        X(E, Q4K, q4k) X(E, Q5K, q5k) X(E, Q6K, q6k)
+    X(E, Q4F, q4f)                                                                                                     \
+    X(E, Q4M, q4m)                                                                                                     \
+    X(E, Q4MF, q4mf)                                                                                                   \
+    X(E, S8B16F, s8b16f) X(E, S8MF, s8mf) X(E, Q5, q5) X(E, Q5M, q5m) X(E, Q4K, q4k) X(E, Q5K, q5k) X(E, Q6K, q6k)
 
 /* Y(ENUM, enum, list): constants FX_<ENUM>_<NAME> and FX_<ENUM>_COUNT of type fx_<enum>. */
 #define FX_ENUMS(Y)                                                                                                    \
