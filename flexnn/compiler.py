@@ -65,9 +65,9 @@ def compile(  # noqa: A001 (a public name)
     ``reduce`` replaces outputs, by name, by what callers make of them at once, so that the whole output is never in
     memory: ``"argmax:AXIS"`` by the positions of the largest elements along an axis, ``"threshold:X"`` by whether each
     element is above X.
-    ``rows`` is for language models in GGUF files: ``s8`` rounds the rows that products read to 8 bits, 32 numbers with
-    one scale, where the weights have such blocks, and ``f32`` rounds nothing. By default rows are rounded for weights
-    of types Q4_0, Q4_1 and Q8_0, as llama.cpp does.
+    ``rows`` is for language models in GGUF files: by default, or with ``s8``, products with weights of types Q4_0, Q4_1
+    and Q8_0 round the rows that they read to 8 bits, 32 numbers with one scale, as llama.cpp does; ``f32`` rounds
+    nothing.
     ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
     model hubs are: a model that you do not trust could so read any file.
     Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.

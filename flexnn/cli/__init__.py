@@ -128,8 +128,8 @@ def _add_compile(commands: _Commands) -> None:
     sub.add_argument(
         "--rows",
         choices=("f32", "s8"),
-        help="of a GGUF file: s8 rounds the rows that products read to 8 bits, where the weights have blocks of 32,"
-        " f32 none (default: s8 for Q4_0, Q4_1 and Q8_0, as llama.cpp does)",
+        help="of a GGUF file: s8 (default) rounds the rows that products with weights of types Q4_0, Q4_1 and Q8_0 read"
+        " to 8 bits, as llama.cpp does; f32 rounds nothing",
     )
     sub.add_argument(
         "--calibrate",

@@ -44,7 +44,7 @@ _COMPUTES: dict[str, Callable[[Any, Any], Any]] = {
     "Sub": operator.sub,
 }
 _REDUCES = {"ReduceMax": "Max", "ReduceMin": "Min", "ReduceProd": "Mul", "ReduceSum": "Add"}
-"""What the numbers along some axes are combined by."""
+"""The operator that combines the numbers along some axes."""
 
 
 def fold_sizes(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[Const] | None:

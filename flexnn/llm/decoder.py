@@ -16,18 +16,12 @@ from .gguf_file import GgufFile, open_gguf
 from .weights import Nodes
 
 OPSET = 24
-ROUNDED: dict[str | None, frozenset[str]] = {
-    None: frozenset({"Q4_0", "Q4_1", "Q8_0"}),
-    "f32": frozenset(),
-    "s8": frozenset({"Q4_0", "Q4_1", "Q8_0", "Q5_0", "Q5_1", "Q4_K", "Q5_K"}),
-}
-"""Types of weights whose products round rows to 8 bits, by the choice of rows: those with blocks of 32, or those of
-them for which llama.cpp does just the same (None).
-"""
+ROUNDED = frozenset({"Q4_0", "Q4_1", "Q8_0"})
+"""Types of weights whose products round rows to 8 bits, as llama.cpp's do."""
 
 
 def load_gguf(path: str, rows: str | None = None) -> Model:
-    """The model of the file at ``path``, whose weights stay there. ``rows``: of ``ROUNDED``. Raises OSError or
+    """The model of the file at ``path``, whose weights stay there. ``rows``: f32 rounds none. Raises OSError or
     GraphError, one line.
     """
     opened = open_gguf(path)
@@ -40,7 +34,7 @@ def load_gguf(path: str, rows: str | None = None) -> Model:
 def import_gguf(opened: GgufFile, rows: str | None = None) -> Model:
     """The model of an open file. Raises GraphError that names what is not supported."""
     sizes = read_sizes(opened)
-    made = _Decoder(Nodes(opened, ROUNDED[rows]), sizes)
+    made = _Decoder(Nodes(opened, frozenset() if rows == "f32" else ROUNDED), sizes)
     made.build()
     unread = sorted(set(opened.tensors) - made.nodes.taken)
     if unread:

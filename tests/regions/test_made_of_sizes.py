@@ -154,7 +154,7 @@ def test_a_batch_of_many_has_a_template(tmp_path: Path, monkeypatch: pytest.Monk
 def test_sizes_combined_along_axes_are_sizes(
     kind: str, keeps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Keras writes dense layers of more than two dimensions: rows are a product of some of them."""
+    """Rows are a product of some dimensions: Keras writes dense layers of more than two of them so."""
     nodes = [
         node("Shape", ["x"], ["s"]),
         node("Gather", ["s", "first"], ["free"]),

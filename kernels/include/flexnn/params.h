@@ -445,17 +445,8 @@ typedef enum fx_op {
 
 #define FX_DTYPES(X, E)                                                                                                \
     X(E, F32, f32)                                                                                                     \
-    X(E, I64, i64)                                                                                                     \
-    X(E, I32, i32)                                                                                                     \
-    X(E, BOOL, bool)                                                                                                   \
-    X(E, U8, u8)                                                                                                       \
-    X(E, I8, i8)                                                                                                       \
-    X(E, F16, f16)                                                                                                     \
-    X(E, F64, f64)                                                                                                     \
-    X(E, U16, u16)                                                                                                     \
-    X(E, I16, i16)                                                                                                     \
-    X(E, U32, u32)                                                                                                     \
-    X(E, U64, u64)
+    X(E, I64, i64) X(E, I32, i32) X(E, BOOL, bool) X(E, U8, u8) X(E, I8, i8) X(E, F16, f16) X(E, F64, f64)             \
+        X(E, U16, u16) X(E, I16, i16) X(E, U32, u32) X(E, U64, u64)
 
 #define FX_SCATTERS(X, E) X(E, NONE, none) X(E, ADD, add) X(E, MUL, mul) X(E, MAX, max) X(E, MIN, min)
 #define FX_BORDERS(X, E) X(E, ZEROS, zeros) X(E, BORDER, border) X(E, REFLECTION, reflection)
