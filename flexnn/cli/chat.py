@@ -40,6 +40,12 @@ def add_options(sub: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"tokens of prompt and answers that the state has room for (default: {CAPACITY})",
     )
+    sub.add_argument(
+        "--artifact",
+        metavar="MODEL.flexnn",
+        help="run what flexnn compile made of the file, with --rows f32 or --weights q4 for example, in place of what "
+        "opening makes",
+    )
     sub.add_argument("--no-drafts", action="store_true", help="compute one token at a time; greedy text is the same")
 
 
@@ -116,6 +122,7 @@ class _Opened:
 
         self.model: LanguageModel = LanguageModel(
             options.model,
+            artifact=options.artifact,
             capacity=options.kv_capacity,
             drafts=not options.no_drafts and not self.sampling.temperature,
             loaded=loaded,

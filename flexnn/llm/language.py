@@ -61,14 +61,17 @@ class LanguageModel:
         self,
         path: str | os.PathLike[str],
         *,
+        artifact: str | os.PathLike[str] | None = None,
         capacity: int = CAPACITY,
         drafts: bool = True,
         loaded: Callable[[], object] = lambda: None,
         **how: Any,
     ) -> None:
-        """Open the GGUF file at ``path`` with a state for ``capacity`` tokens. ``drafts``: whether greedy answers may
-        verify several tokens in one pass, where the budget holds the logits of it. ``loaded`` is called when the
-        tokenizer is there; ``how`` goes to the session (``memory``, ``threads``, …). Raises OSError and FlexNNError.
+        """Open the GGUF file at ``path`` with a state for ``capacity`` tokens. ``artifact``: what ``flexnn.compile``
+        made of it, with other ``rows`` or ``weights``, which runs in place of what opening makes. ``drafts``: whether
+        greedy answers may verify several tokens in one pass, where the budget holds the logits of it. ``loaded`` is
+        called when the tokenizer is there; ``how`` goes to the session (``memory``, ``threads``, …). Raises OSError and
+        FlexNNError.
         """
         name = os.fsdecode(path)
         with open(name, "rb") as file:
@@ -82,19 +85,31 @@ class LanguageModel:
             raise GraphError(f"{name}: {error}") from None
         opened.file.close()
         loaded()
+        runs = name if artifact is None else os.fsdecode(artifact)
         try:
-            self.session = Session(name, kv_capacity=capacity, all_logits=drafts, reuse_outputs=True, **how)
+            self.session = Session(runs, kv_capacity=capacity, all_logits=drafts, reuse_outputs=True, **how)
         except BudgetError:
             if not drafts:
                 raise
             drafts = False  # logits of many rows are what the budget does not hold
-            self.session = Session(name, kv_capacity=capacity, reuse_outputs=True, **how)
+            self.session = Session(runs, kv_capacity=capacity, reuse_outputs=True, **how)
+        if artifact is not None:
+            table = opened.tensors.get("token_embd.weight")
+            self._check_artifact(runs, name, table.shape[0] if table else len(self.tokens))
         self.decoder = Decoder(self.session, capacity, has_all_rows=drafts)
         self.speed = Speed()
         self._held: list[int] = []
         self._lock = Lock()
         self._answering = 0
         """Thread that began the last answer."""
+
+    def _check_artifact(self, artifact: str, model: str, vocabulary: int) -> None:
+        """Raise GraphError, and close the session, if the artifact takes or gives something else than the model."""
+        inputs = [port.name for port in self.session.get_inputs()]
+        outputs = [port.shape[-1:] for port in self.session.get_outputs()]
+        if inputs != ["input_ids"] or [list(dims) for dims in outputs] != [[vocabulary]]:
+            self.session.close()
+            raise GraphError(f"{artifact}: was not compiled from {model}, which knows {vocabulary} tokens")
 
     def close(self) -> None:
         """Close the session."""
@@ -270,8 +285,8 @@ def generate(
         tokens: Most tokens of the answer.
         stop: Words at which it ends; they are no part of it.
         sampling: How tokens are drawn; None: always the most probable one (greedy).
-        how: Arguments of LanguageModel: ``memory``, ``capacity``, ``threads``, and ``drafts``: whether greedy answers
-            may verify several tokens in one pass, which changes their time alone.
+        how: Arguments of LanguageModel: ``memory``, ``capacity``, ``threads``, ``artifact``, and ``drafts``: whether
+            greedy answers may verify several tokens in one pass, which changes their time alone.
     """
     opened = model if isinstance(model, LanguageModel) else LanguageModel(model, **how)
     try:

@@ -14,7 +14,7 @@ from flexnn.errors import StateError
 from flexnn.llm.drafting import Lookup, Width
 from flexnn.llm.language import LanguageModel
 from flexnn.llm.sampling import Sampling
-from tests.support.gguf_models import write_talker
+from tests.support.gguf_models import SMALL, write_small, write_talker
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,19 @@ def test_greedy_text_is_what_whole_passes_say_with_drafts_and_without(talker: Pa
     assert "".join(model.answer(prompt, tokens=40)) == wanted
     assert model.speed.passes < model.speed.tokens  # a random decoder repeats itself soon
     assert len(model.speed.token_seconds) == model.speed.tokens
+
+
+def test_an_artifact_runs_in_place_of_the_file(
+    talker: Path, model: LanguageModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompt = model.tokens.cut("hello world")
+    wanted = "".join(model.answer(prompt, tokens=12))
+    same = flexnn.compile(talker, tmp_path / "same.flexnn", rows="f32")
+    assert "".join(flexnn.generate(talker, "hello world", tokens=12, artifact=same, capacity=128)) == wanted
+    write_small(tmp_path / "other.gguf", SMALL["llama"])
+    other_words = flexnn.compile(tmp_path / "other.gguf", tmp_path / "other.flexnn")
+    assert main(["chat", str(talker), "--artifact", str(other_words), "--prompt", "hello", "--plain"]) == 2
+    assert "was not compiled from" in capsys.readouterr().err
 
 
 def test_what_the_state_holds_is_not_read_again(model: LanguageModel) -> None:
