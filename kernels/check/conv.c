@@ -243,7 +243,7 @@ static void draw_rounded(check_case *c, fx_conv_params *p) {
     p->sums = FX_DTYPE_I8;
     do
         p->wtype = check_int(c, 0, FX_WTYPE_COUNT - 1);
-    while (fx_weight_forms[p->wtype].block != FX_ROUNDED);
+    while (!fx_multiplies_rounded(p->wtype));
     p->group = p->kh = p->kw = p->dh = p->dw = 1, p->pt = p->pl = 0;
     p->cin = p->cin_panel = p->cin_block = FX_ROUNDED * check_int(c, 1, 6);
     p->cout = check_int(c, 1, 70);

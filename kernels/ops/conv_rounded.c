@@ -10,9 +10,9 @@ int fx_conv_is_rounded(const fx_conv_params *p) {
 }
 
 int fx_conv_rounded_fits(uint32_t kernel, const fx_conv_params *p) {
-    return kernel == FX_CONV_DIRECT && fx_weight_forms[p->wtype].block == FX_ROUNDED && p->group == 1 && p->kh == 1 &&
-           p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
-           (int64_t)(p->ow - 1) * p->sw < p->w && p->cin % FX_ROUNDED == 0;
+    return kernel == FX_CONV_DIRECT && fx_multiplies_rounded(p->wtype) && p->group == 1 && p->kh == 1 && p->kw == 1 &&
+           p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h && (int64_t)(p->ow - 1) * p->sw < p->w &&
+           p->cin % FX_ROUNDED == 0;
 }
 
 typedef struct workspace {

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flexnn import _core
+from flexnn.graph.weight_form import FORMS
 from tests.support.programs import conv_params
 
 
@@ -181,3 +182,21 @@ def test_measured_rates_are_plausible():
     assert 1e7 < flops < 1e13
     assert 1e7 < rate < 1e13
     assert _core.measure_rates("scalar")[0] < flops * 1.5
+
+
+@pytest.mark.parametrize("form", _core.ENUMS["wtype"])
+def test_rounded_rows_are_multiplied_by_integers_of_4_and_8_bits_alone(form):
+    """Others have no such product: theirs are refused, as levels would read them as something else."""
+    words = conv_params(1, 256, act="none")
+    at = [name for name, _ in _core.FIELDS["conv"]].index
+    words[at("wtype")] = _core.ENUMS["wtype"].index(form)
+    words[at("sums")] = _core.ENUMS["dtype"].index("i8")
+    x, y = np.zeros((1, 256), np.float32), np.empty((1, 256), np.float32)
+    kept = FORMS[form]
+    panels = np.zeros(16 * (64 + 256 * 16 * kept.bits // 8 + 8 * 16 * (kept.scales + kept.minimum)), np.uint8)
+    if form in ("s8b", "s8bf", "s8mf", "q4", "q4f", "q4m", "q4mf"):
+        _core.run_op("conv", "direct", words, [x], y, panels)
+        assert not y.any()
+    else:
+        with pytest.raises(ValueError, match="out of its range"):
+            _core.run_op("conv", "direct", words, [x], y, panels)

@@ -44,7 +44,8 @@ def rows_by_constant(
         "conv", shape, 1, source, bias_source, scales, wtype=wtype, step=step, least=least, factors=factors
     )
     image = ctx.reshape(x, (1, rows, 1, k))
-    if sums == "i8" and (FORMS[wtype].block != ROUNDED or k % ROUNDED):
+    form = FORMS[wtype]
+    if sums == "i8" and (form.block != ROUNDED or form.shared or form.bits not in (4, 8) or k % ROUNDED):
         sums = "f32"
     return emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels, sums)
 

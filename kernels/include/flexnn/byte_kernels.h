@@ -9,6 +9,7 @@
 
 #include "flexnn/panel.h"
 #include "flexnn/params.h"
+#include "flexnn/weight_form.h"
 
 /* Bytes before the weights of a panel: biases, sums of weights, scales, and of F32 offsets; FX_NR words each. */
 static inline int64_t fx_byte_panel_head(int32_t to) {
@@ -121,6 +122,12 @@ typedef struct fx_resize_u8 {
 
 /* Channels of a row that are rounded together, and of a block of weights that such rows are multiplied by. */
 #define FX_ROUNDED 32
+
+/* Whether there are products of such rows by weights of a form: of integers of 4 or 8 bits with scales of their own. */
+static inline int fx_multiplies_rounded(int32_t wtype) {
+    const fx_weight_form form = fx_weight_forms[wtype];
+    return form.block == FX_ROUNDED && !form.shared && (form.bits == 4 || form.bits == 8);
+}
 
 /* Rows of floats become integers of 8 bits in blocks of FX_ROUNDED, with a scale each: the largest size among them /
  * 127, and rint(x * (127 / that size)). Blocks below 1e-30 become zeros, those with a NaN or an infinity have a NaN as
