@@ -131,7 +131,8 @@ def test_the_budget_need_not_hold_them(tmp_path: Path) -> None:
         (expected,) = session.run(None, {"x": x})
     least = smallest(artifact, threads=1)
     plan = flexnn.plan(artifact, threads=1, own_outputs=False)
-    assert plan.minimum_memory == least - 2 * expected.nbytes
+    without = least - 2 * expected.nbytes
+    assert without - (256 << 10) <= plan.minimum_memory <= without  # bands may be worth it beside less
     out = np.empty_like(expected)
     with flexnn.Session(artifact, plan.minimum_memory, threads=1, own_outputs=False) as session:
         assert session.session_bytes <= plan.minimum_memory

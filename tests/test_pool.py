@@ -95,7 +95,8 @@ def test_working_memory_is_the_largest(artifacts: dict[str, str]) -> None:
     with Pool(None, THREADS) as pool:
         sessions = [pool.open(artifacts[name]) for name in CLOSED * 2]
         largest = least(artifacts["large"])
-        assert pool.minimum_memory < 1.5 * largest < 3 * largest
+        assert pool.minimum_memory < 1.75 * largest  # programs of all, and what works in one
+        assert pool.minimum_memory < 0.6 * 2 * sum(least(artifacts[name]) for name in CLOSED)
         assert pool.threads == THREADS
         threads = set(os.listdir("/proc/self/task"))
         more = pool.open(artifacts["large"])
