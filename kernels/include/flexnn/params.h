@@ -445,24 +445,28 @@ typedef enum fx_op {
 
 #define FX_DTYPES(X, E)                                                                                                \
     X(E, F32, f32)                                                                                                     \
-    X(E, I64, i64) X(E, I32, i32) X(E, BOOL, bool) X(E, U8, u8) X(E, I8, i8) X(E, F16, f16) X(E, F64, f64)             \
-        X(E, U16, u16) X(E, I16, i16) X(E, U32, u32) X(E, U64, u64)
+    X(E, I64, i64)                                                                                                     \
+    X(E, I32, i32)                                                                                                     \
+    X(E, BOOL, bool)                                                                                                   \
+    X(E, U8, u8)                                                                                                       \
+    X(E, I8, i8)                                                                                                       \
+    X(E, F16, f16)                                                                                                     \
+    X(E, F64, f64)                                                                                                     \
+    X(E, U16, u16)                                                                                                     \
+    X(E, I16, i16)                                                                                                     \
+    X(E, U32, u32)                                                                                                     \
+    X(E, U64, u64)
 
 #define FX_SCATTERS(X, E) X(E, NONE, none) X(E, ADD, add) X(E, MUL, mul) X(E, MAX, max) X(E, MIN, min)
 #define FX_BORDERS(X, E) X(E, ZEROS, zeros) X(E, BORDER, border) X(E, REFLECTION, reflection)
 #define FX_TALLIES(X, E) X(E, FIRST, first) X(E, MEMBERS, members)
 /* Forms of weights: weight_form.h has their fields. */
+/* clang-format off */
 #define FX_WTYPES(X, E)                                                                                                \
-    X(E, F32, f32)                                                                                                     \
-    X(E, F16, f16)                                                                                                     \
-    X(E, S8, s8)                                                                                                       \
-    X(E, S8B, s8b)                                                                                                     \
-    X(E, S8BF, s8bf)                                                                                                   \
-    X(E, Q4, q4)                                                                                                       \
-    X(E, Q4F, q4f)                                                                                                     \
-    X(E, Q4M, q4m)                                                                                                     \
-    X(E, Q4MF, q4mf)                                                                                                   \
-    X(E, S8B16F, s8b16f) X(E, S8MF, s8mf) X(E, Q5, q5) X(E, Q5M, q5m) X(E, Q4K, q4k) X(E, Q5K, q5k) X(E, Q6K, q6k)
+    X(E, F32, f32) X(E, F16, f16) X(E, S8, s8) X(E, S8B, s8b) X(E, S8BF, s8bf) X(E, Q4, q4) X(E, Q4F, q4f)             \
+    X(E, Q4M, q4m) X(E, Q4MF, q4mf) X(E, S8B16F, s8b16f) X(E, S8MF, s8mf) X(E, Q5, q5) X(E, Q5M, q5m)                  \
+    X(E, Q4K, q4k) X(E, Q5K, q5k) X(E, Q6K, q6k)
+/* clang-format on */
 
 /* Y(ENUM, enum, list): constants FX_<ENUM>_<NAME> and FX_<ENUM>_COUNT of type fx_<enum>. */
 #define FX_ENUMS(Y)                                                                                                    \
