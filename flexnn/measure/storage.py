@@ -21,7 +21,7 @@ from flexnn import _core
 from flexnn._core import DIRECT_ALIGN
 from flexnn.graph.ir import Graph
 from flexnn.median import median, quantile
-from flexnn.planning.program import encode_loads
+from flexnn.planning.program import load_rows
 from flexnn.planning.types import LINE, Costs, align_up
 from flexnn.quick_dataclass import quick_dataclass
 
@@ -176,7 +176,8 @@ def _by_size(slices: list[Slice]) -> list[Slice]:
 def _encode(graph: Graph, costs: Costs, slices: list[Slice], at: int, room: int) -> tuple[Loads, int]:
     """Return loads of the slices to rotating places from ``at`` on, and the bytes of the arena that they need."""
     weights, offsets, sizes = zip(*slices, strict=True)
-    loads = encode_loads(graph, weights, offsets, sizes, [0] * len(sizes), costs.io_align)
+    rows = load_rows(graph, weights, offsets, sizes, [0] * len(sizes), costs.io_align)
+    loads = np.array(rows, _core.LOAD_DTYPE)
     start, arena = at, at
     largest = max(costs.room_bytes(size) for size in sizes)
     for i, size in enumerate(sizes):

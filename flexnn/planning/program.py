@@ -153,18 +153,6 @@ def _slices(graph: Graph, costs: Costs, draft: Draft) -> _Slices:
     )
 
 
-def encode_loads(
-    graph: Graph,
-    weights: Sequence[int],
-    offsets: Sequence[int],
-    sizes: Sequence[int],
-    addresses: Sequence[int],
-    io_align: int,
-) -> Records:
-    """Return the loads of ``load_rows`` as records."""
-    return np.array(load_rows(graph, weights, offsets, sizes, addresses, io_align), _core.LOAD_DTYPE)
-
-
 def load_rows(
     graph: Graph,
     weights: Sequence[int],

@@ -8,6 +8,7 @@
 #include "flexnn/crc32c.h"
 #include "flexnn/quota.h"
 #include "protocol.h"
+#include "refused.h"
 #include "require.h"
 #include "state.h"
 
@@ -15,6 +16,9 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define CHECKED_PROGRAM &s.program
+#define CHECKED_THREADS s.threads
 
 enum { VALUES = SIDE * SIDE * CHANNELS, TOO_MANY = (1 << 24) + 1 };
 #define TOO_FAR (((int64_t)1 << 48) + 1)
@@ -46,21 +50,6 @@ static void fresh(void) {
         s.groups[i] = 1;
     s.threads = 1;
 }
-
-static fx_status checked(void) {
-    fx_error error;
-    const fx_status status = fx_program_check(&s.program, s.threads, fx_kernels_for(NULL), &error);
-    CHECK(error.status == status);
-    return status;
-}
-
-/* Does something to a program, which then is refused as said. */
-#define REFUSED(what, answer)                                                                                          \
-    do {                                                                                                               \
-        fresh();                                                                                                       \
-        what;                                                                                                          \
-        CHECK(checked() == (answer));                                                                                  \
-    } while (0)
 
 static void counts_and_arrays(void) {
     fx_program *p = &s.program;

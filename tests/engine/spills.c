@@ -6,12 +6,16 @@
 
 #include "flexnn/engine.h"
 #include "flexnn/kernels.h"
+#include "refused.h"
 #include "require.h"
 #include "spilled.h"
 #include "state.h"
 
 #include <string.h>
 #include <unistd.h>
+
+#define CHECKED_PROGRAM s.program
+#define CHECKED_THREADS 1
 
 /* Names of spilled.h, for short. */
 enum {
@@ -41,21 +45,6 @@ static void fresh(void) {
         s.groups[i] = 1;
 }
 
-static fx_status checked(void) {
-    fx_error error;
-    const fx_status status = fx_program_check(s.program, 1, fx_kernels_for(NULL), &error);
-    CHECK(error.status == status);
-    return status;
-}
-
-/* Does something to the program, which then is refused as said. */
-#define REFUSED(what, answer)                                                                                          \
-    do {                                                                                                               \
-        fresh();                                                                                                       \
-        what;                                                                                                          \
-        CHECK(checked() == (answer));                                                                                  \
-    } while (0)
-
 /* What lies where in the file. */
 static void places(void) {
     fx_program *p = &s.made.program;
@@ -80,22 +69,22 @@ static void places(void) {
     REFUSED(s.made.places[1].crc_first++, FX_ERR_PARAMS);
     fresh(); /* without nodes and loads the places alone decide */
     p->node_count = p->step_count = p->load_count = 0;
-    CHECK(checked() == FX_OK);
+    CHECK(status_of(s.program, 1) == FX_OK);
     s.made.places[0].chunk_bytes = 0;
-    CHECK(checked() == FX_ERR_PARAMS);
+    CHECK(status_of(s.program, 1) == FX_ERR_PARAMS);
     s.made.places[0].chunk_bytes = -1;
-    CHECK(checked() == FX_ERR_PARAMS);
+    CHECK(status_of(s.program, 1) == FX_ERR_PARAMS);
     s.made.places[0] = (fx_load){.bytes = 0, .chunk_bytes = ROW_BYTES};
-    CHECK(checked() == FX_ERR_PARAMS);
+    CHECK(status_of(s.program, 1) == FX_ERR_PARAMS);
     s.made.places[0] = (fx_load){.bytes = (1 << 27) + 1, .chunk_bytes = 1}; /* too many rows */
     p->spill_count = 1;
     p->spill_crc_count = 1 << 27;
     p->spill_bytes = (1 << 27) + 1;
-    CHECK(checked() == FX_ERR_PARAMS);
+    CHECK(status_of(s.program, 1) == FX_ERR_PARAMS);
     *p = (fx_program){.spill = {-1, -1}};
-    CHECK(checked() == FX_OK);
+    CHECK(status_of(s.program, 1) == FX_OK);
     p->spill_bytes = -1;
-    CHECK(checked() == FX_ERR_PARAMS);
+    CHECK(status_of(s.program, 1) == FX_ERR_PARAMS);
 }
 
 /* Steps that store. */
@@ -144,7 +133,7 @@ static void reads_back(void) {
             s.tables[0].file_offset = FX_SPILL_FROM, FX_ERR_PARAMS);
     fresh();
     arm(FAIL_MEMORY, 1, 0, ENOMEM);
-    CHECK(checked() == FX_ERR_MEMORY && disarm() == 1);
+    CHECK(status_of(s.program, 1) == FX_ERR_MEMORY && disarm() == 1);
 }
 
 static void fill(uint32_t *seed) {
