@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import flexnn
 from bench.models.fetch import fetch
 from flexnn.llm.language import LanguageModel
 
@@ -17,6 +20,17 @@ def test_the_capital_of_germany(drafts: bool) -> None:
         asked = model.chat_tokens([{"role": "user", "content": "What is the capital of Germany?"}])
         assert len(asked) == 37
         assert "".join(model.answer(asked, tokens=32)) == "The capital of Germany is Berlin."
+        assert model.speed.finish == "stop"
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_the_capital_of_france_by_rows_of_floats(drafts: bool, tmp_path: Path) -> None:
+    """Rounded rows answer something else, as llama.cpp's do (docs/decisions/0059-rounded-rows.md)."""
+    (path,) = fetch("smollm2_135m")
+    exact = flexnn.compile(path, tmp_path / "exact.flexnn", rows="f32")
+    with LanguageModel(path, artifact=exact, memory="96MiB", drafts=drafts, capacity=256) as model:
+        asked = model.chat_tokens([{"role": "user", "content": "What is the capital of France?"}])
+        assert "".join(model.answer(asked, tokens=32)) == "The capital of France is Paris."
         assert model.speed.finish == "stop"
 
 
