@@ -1,5 +1,9 @@
-# flexnn/params.h, flexnn/ops.h, flexnn/kernels.h, and the tables over them.
+# flexnn/params.h, flexnn/byte_kernels.h, flexnn/ops.h, flexnn/kernels.h, and the tables over them.
 from libc.stdint cimport int32_t, int64_t, uint32_t
+
+cdef extern from "flexnn/byte_kernels.h" nogil:
+    int fx_multiplies_rounded(int32_t wtype)
+
 
 cdef extern from "flexnn/ops.h" nogil:
     const int FX_MAX_INPUTS

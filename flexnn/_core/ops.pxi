@@ -268,6 +268,13 @@ def form_fits(str wtype not None, int64_t taps, int64_t cin_panel, int64_t cin_b
     return bool(fx_form_fits(_WTYPE_NUMBER[wtype], taps, cin_panel, cin_block))
 
 
+def multiplies_rounded(str wtype not None):
+    """Whether there are products of rows rounded to 8 bits by weights of this form, in blocks of its own."""
+    if wtype not in _WTYPE_NUMBER:
+        raise ValueError(f"weights stored as {wtype}")
+    return bool(fx_multiplies_rounded(_WTYPE_NUMBER[wtype]))
+
+
 def exact_terms(str wtype not None):
     """Most products of integers by weights of this form whose sum is exact in floats."""
     if wtype not in _WTYPE_NUMBER:

@@ -194,7 +194,9 @@ def test_rounded_rows_are_multiplied_by_integers_of_4_and_8_bits_alone(form):
     x, y = np.zeros((1, 256), np.float32), np.empty((1, 256), np.float32)
     kept = FORMS[form]
     panels = np.zeros(16 * (64 + 256 * 16 * kept.bits // 8 + 8 * 16 * (kept.scales + kept.minimum)), np.uint8)
-    if form in ("s8b", "s8bf", "s8mf", "q4", "q4f", "q4m", "q4mf"):
+    fits = form in ("s8b", "s8bf", "s8mf", "q4", "q4f", "q4m", "q4mf")
+    assert _core.multiplies_rounded(form) == fits
+    if fits:
         _core.run_op("conv", "direct", words, [x], y, panels)
         assert not y.any()
     else:

@@ -6,6 +6,8 @@ from math import prod
 
 import numpy as np
 
+from flexnn import _core
+
 from ..build import NO_ACT
 from ..pack import PanelSource
 from ..sources import ArraySource, MappedSource
@@ -16,9 +18,6 @@ from .context import Context, Value, lowers
 from .convolution import emit_conv
 from .shape import expanded
 from .spatial import Window
-
-ROUNDED = 32
-"""Channels of a row that are rounded to 8 bits together: FX_ROUNDED of the core."""
 
 
 def rows_by_constant(
@@ -44,8 +43,7 @@ def rows_by_constant(
         "conv", shape, 1, source, bias_source, scales, wtype=wtype, step=step, least=least, factors=factors
     )
     image = ctx.reshape(x, (1, rows, 1, k))
-    form = FORMS[wtype]
-    if sums == "i8" and (form.block != ROUNDED or form.shared or form.bits not in (4, 8) or k % ROUNDED):
+    if sums == "i8" and (not _core.multiplies_rounded(wtype) or k % FORMS[wtype].block):
         sums = "f32"
     return emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels, sums)
 
