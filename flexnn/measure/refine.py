@@ -51,7 +51,7 @@ class Watch:
         if not spans:
             return
         machine = self._machine
-        steps, loads = _pairs(spans[0]), _pairs(spans[1])
+        steps, loads = pairs_of(spans[0]), pairs_of(spans[1])
         self._computed.append(_alone(steps, loads, machine.compute_speed))
         self._read.append(sum(_alone(loads, steps, machine.load_speed)))
 
@@ -103,7 +103,7 @@ def _step_seconds(program: Program, machine: MachineProfile) -> F64:
     return np.asarray(fixed_s + channels_s * (window["c1"] - window["c0"]) / whole, np.float64)
 
 
-def _pairs(spans: memoryview | list[tuple[int, int]]) -> list[Span]:
+def pairs_of(spans: memoryview | list[tuple[int, int]]) -> list[Span]:
     """Return start and end in seconds of each, of numbers in ns, which a buffer holds one after the other."""
     if isinstance(spans, list):
         return [(start * 1e-9, end * 1e-9) for start, end in spans]

@@ -26,7 +26,7 @@ from flexnn.planning.types import LINE, Costs, align_up
 from flexnn.quick_dataclass import quick_dataclass
 
 from .compute import Bench, Case
-from .refine import Span, overlaps
+from .refine import Span, overlaps, pairs_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,7 +119,7 @@ def measure_overlap(
         while len(read) < 2 or time.perf_counter() < end:
             session.run([])
             assert session.trace
-            computed, loaded = ([(start * 1e-9, end * 1e-9) for start, end in spans] for spans in session.trace)
+            computed, loaded = map(pairs_of, session.trace)
             read.append(reading / sum(last - first for first, last in loaded))
             compute += _compute_speed(computed[1:], loaded)
     finally:
