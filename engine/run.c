@@ -83,6 +83,7 @@ static void make_task(fx_bound *b, const fx_step *step, void *const *buffers, ui
     if (e->poison)
         fx_poison_step(b, step, &task->call);
     task->units = fx_op_units(e->kernels, node->op, node->kernel, &node->params, step->window, e->workers.cut_threads);
+    task->phases = fx_op_phases(e->kernels, node->op, &node->params, e->workers.cut_threads);
     if (node->out.base == FX_BASE_SPILL) {
         task->units = fx_spill_begin(b, node, &b->stores[number]);
         task->call.sink = &b->stores[number].face;
@@ -142,7 +143,8 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *n
         fx_span *lanes = b->lanes ? &b->lanes[(int64_t)first * e->workers.threads] : NULL;
         if (lanes)
             memset(lanes, 0, count * (size_t)e->workers.threads * sizeof *lanes);
-        const uint32_t parts = fx_sharing_parts(e->sharing, b->costs[group]);
+        const uint32_t parts =
+            fx_sharing_parts(e->sharing, b->costs[group], (uint32_t)fx_workers_phases(b->tasks, count));
         status = fx_workers_run(&e->workers, b->tasks, count, parts, lanes, poll);
         if (status != FX_OK) {
             fx_fail(error, status, 0);

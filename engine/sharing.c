@@ -28,8 +28,8 @@ void fx_sharing_end(fx_sharing *s, int64_t now_ns) {
     s->balance_ns = 0;
 }
 
-uint32_t fx_sharing_parts(const fx_sharing *s, fx_cost cost) {
-    if (s->always || (s->is_worth && (!cost || cost >= STEP_NS)))
+uint32_t fx_sharing_parts(const fx_sharing *s, fx_cost cost, uint32_t phases) {
+    if (s->always || (s->is_worth && (!cost || cost / phases >= STEP_NS)))
         return 0;
     return cost && cost < RUN_NS ? 1 : FX_ALONE_PARTS;
 }

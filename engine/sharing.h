@@ -25,8 +25,8 @@ typedef struct fx_sharing {
 /* A run begins or ends. */
 void fx_sharing_begin(fx_sharing *s, int64_t now_ns);
 void fx_sharing_end(fx_sharing *s, int64_t now_ns);
-/* Returns the parts of fx_workers_run for a step. */
-uint32_t fx_sharing_parts(const fx_sharing *s, fx_cost cost);
+/* Returns the parts of fx_workers_run for a step, whose units threads would share so many times. */
+uint32_t fx_sharing_parts(const fx_sharing *s, fx_cost cost, uint32_t phases);
 /* Learns from the step, the workers' last job. */
 void fx_sharing_learn(fx_sharing *s, fx_cost *cost, const fx_workers *workers);
 

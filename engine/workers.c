@@ -192,7 +192,8 @@ void fx_workers_stop(fx_workers *workers) {
     fx_event_destroy(&workers->work);
 }
 
-fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, uint32_t parts, fx_span *lanes,
+/* Runs the tasks' units as one job. */
+static fx_status run_job(fx_workers *workers, fx_task *tasks, uint32_t count, uint32_t parts, fx_span *lanes,
                          fx_poll *poll) {
     uint32_t units = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -205,4 +206,41 @@ fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, ui
     workers->was_shared = !parts && units > 1 && units < FX_SHARED_UNITS && workers->threads > 1;
     return workers->was_shared ? compute_shared(workers, poll)
                                : compute_alone(workers, parts ? parts : FX_ALONE_PARTS, lanes, poll);
+}
+
+int32_t fx_workers_phases(const fx_task *tasks, uint32_t count) {
+    int32_t most = 1;
+    for (uint32_t i = 0; i < count; i++)
+        most = tasks[i].phases.count > most ? tasks[i].phases.count : most;
+    return most;
+}
+
+/* Makes the units of one phase, from 1, those of the tasks. Tasks without phases run in the first. */
+static void set_phase(fx_task *tasks, uint32_t count, int32_t phase) {
+    for (uint32_t i = 0; i < count; i++) {
+        fx_task *task = &tasks[i];
+        if (task->phases.count > 1) {
+            task->call.phase = (uint32_t)phase;
+            task->units = phase <= task->phases.count ? task->phases.units : 0;
+        } else if (phase > 1)
+            task->units = 0;
+    }
+}
+
+fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, uint32_t parts, fx_span *lanes,
+                         fx_poll *poll) {
+    const int32_t phases = parts ? 1 : fx_workers_phases(tasks, count);
+    if (phases == 1)
+        return run_job(workers, tasks, count, parts, lanes, poll);
+    const int64_t start = fx_now_ns();
+    int64_t alone = 0;
+    fx_status status = FX_OK;
+    for (int32_t phase = 1; phase <= phases && status == FX_OK; phase++) {
+        set_phase(tasks, count, phase);
+        status = run_job(workers, tasks, count, 0, lanes, poll);
+        alone += workers->alone_ns;
+    }
+    workers->last.start_ns = start;
+    workers->alone_ns = alone;
+    return status;
 }

@@ -21,6 +21,7 @@ typedef struct fx_worker {
 typedef struct fx_task {
     fx_call call; /* workspace is thread 0's; that of thread t lies t * workspace_bytes further on */
     int64_t workspace_bytes;
+    fx_phases phases;    /* of the operator, for threads that share it; count is 0 or 1: none */
     uint32_t units, end; /* end: units of this task and those before it in the job */
 } fx_task;
 
@@ -65,10 +66,14 @@ int fx_workers_start(fx_workers *workers, int threads, const fx_placement *place
                      const fx_spare *spare);
 void fx_workers_stop(fx_workers *workers);
 
-/* Runs all units of all tasks; sets the tasks' end, and what is known of the last job. parts is 0: all threads share
- * them; else the caller computes them alone, and polls after each of so many parts. FX_ERR_CANCELLED if poll says so:
- * units not yet begun are then left out. FX_ERR_PARAMS if there are too many units. lanes, if not NULL: [threads]
- * zeros, which become the span in which each thread computed. */
+/* The phases that threads which share the tasks compute one after the other; 1: none of them has phases. */
+int32_t fx_workers_phases(const fx_task *tasks, uint32_t count);
+
+/* Runs all units of all tasks; sets the tasks' units and end, and what is known of the last job. parts is 0: all
+ * threads share them, phase after phase where an operator has them; else the caller computes them alone, and polls
+ * after each of so many parts. FX_ERR_CANCELLED if poll says so: units not yet begun are then left out. FX_ERR_PARAMS
+ * if there are too many units. lanes, if not NULL: [threads] zeros, which become the span in which each thread
+ * computed. */
 fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, uint32_t parts, fx_span *lanes,
                          fx_poll *poll);
 

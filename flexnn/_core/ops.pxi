@@ -378,6 +378,7 @@ def run_op(str op not None, str kernel not None, params, inputs, out, weight=Non
     cdef const fx_kernels *k = _kernels(isa)
     cdef _Op o = _Op(op, kernel, params)
     cdef fx_call call
+    memset(&call, 0, sizeof(call))
     cdef fx_window w = _window(o, window)
     cdef uint32_t unit, units
     cdef int i
@@ -420,7 +421,7 @@ def run_op(str op not None, str kernel not None, params, inputs, out, weight=Non
         zeros = aligned_alloc(64, zeros_bytes + 64)
         if workspace == NULL or zeros == NULL:
             raise MemoryError()
-        call.workspace, call.zeros, call.table = workspace, <const float *>zeros, NULL
+        call.workspace, call.zeros = workspace, <const float *>zeros
         memset(zeros, 0, zeros_bytes)
         with nogil:
             units = fx_op_units(k, o.op, o.kernel, &o.params, w, threads)

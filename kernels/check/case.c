@@ -96,10 +96,8 @@ static void shuffle(check_case *c, int32_t *list, int32_t n) {
     }
 }
 
-/* Runs all units of a window, some at a time in random order; the workspace is poisoned again each time. */
-static fx_status run_window(check_case *c, fx_call *call, int64_t workspace_bytes) {
-    const int threads = check_int(c, 1, 5);
-    const uint32_t units = fx_op_units(call->kernels, c->op, c->kernel, &c->params, call->window, threads);
+/* Runs all units, some at a time in random order; the workspace is poisoned again each time. */
+static fx_status run_units(check_case *c, fx_call *call, int threads, uint32_t units, int64_t workspace_bytes) {
     int32_t order[64];
     const int32_t chunks = units < 64 ? (int32_t)units : 64;
     for (int32_t i = 0; i < chunks; i++)
@@ -114,6 +112,23 @@ static fx_status run_window(check_case *c, fx_call *call, int64_t workspace_byte
             return s;
     }
     return FX_OK;
+}
+
+/* Runs a window at once or, where the operator has them, in phases. */
+static fx_status run_window(check_case *c, fx_call *call, int64_t workspace_bytes) {
+    const int threads = check_int(c, 1, 5);
+    const fx_phases phases = fx_op_phases(call->kernels, c->op, &c->params, threads);
+    call->phase = 0;
+    if (phases.count < 2 || check_one_in(c, 2))
+        return run_units(c, call, threads,
+                         fx_op_units(call->kernels, c->op, c->kernel, &c->params, call->window, threads),
+                         workspace_bytes);
+    fx_status status = FX_OK;
+    while (status == FX_OK && call->phase < (uint32_t)phases.count) {
+        call->phase++;
+        status = run_units(c, call, threads, phases.units, workspace_bytes);
+    }
+    return status;
 }
 
 /* Cuts [lo, hi) into at most 3 pieces at multiples of step; returns their number. */

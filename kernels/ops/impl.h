@@ -16,6 +16,7 @@ typedef struct fx_op_impl {
     int64_t (*workspace)(const fx_kernels *k, uint32_t kernel, const fx_params *p); /* NULL: none */
     int64_t (*zeros)(const fx_params *p);                                           /* NULL: none */
     uint32_t (*units)(const fx_kernels *k, uint32_t kernel, const fx_params *p, fx_window w, int threads);
+    fx_phases (*phases)(const fx_kernels *k, const fx_params *p, int threads); /* NULL: one */
     fx_status (*run)(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
 } fx_op_impl;
 

@@ -64,6 +64,10 @@ uint32_t fx_op_units(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx
     return impls[op]->units(k, kernel, p, w, threads);
 }
 
+fx_phases fx_op_phases(const fx_kernels *k, uint32_t op, const fx_params *p, int threads) {
+    return impls[op]->phases ? impls[op]->phases(k, p, threads) : (fx_phases){.count = 1};
+}
+
 fx_status fx_op_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_op_impl *impl = impls[call->op];
     const uint64_t mode = impl->traits & FX_TRAIT_FLUSHES ? fx_float_mode() : FX_FLUSH_BITS;

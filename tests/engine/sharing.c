@@ -22,17 +22,18 @@ static void costs(void) {
     fx_sharing s = {0};
     fx_cost cost = 0;
     fx_sharing_begin(&s, 0);
-    CHECK(fx_sharing_parts(&s, cost) == 0);
+    CHECK(fx_sharing_parts(&s, cost, 1) == 0);
     job(&s, &cost, 3 * US, 0, 1); /* the caller took no part: nothing is learnt */
     CHECK(cost == 0);
     job(&s, &cost, 60 * US, 80 * US, 1);
-    CHECK(cost == 80 * US && fx_sharing_parts(&s, cost) == 0);
+    CHECK(cost == 80 * US && fx_sharing_parts(&s, cost, 1) == 0);
+    CHECK(fx_sharing_parts(&s, cost, 20) == 0 && fx_sharing_parts(&s, cost, 40) == 1); /* of 4 and 2 us */
     job(&s, &cost, 2 * US, 2 * US, 0);
-    CHECK(cost == 2 * US && fx_sharing_parts(&s, cost) == 1);
+    CHECK(cost == 2 * US && fx_sharing_parts(&s, cost, 1) == 1);
     job(&s, &cost, 10 * US, 10 * US, 0); /* what takes longer once is not believed at once */
-    CHECK(cost == 3 * US && fx_sharing_parts(&s, cost) == 1);
+    CHECK(cost == 3 * US && fx_sharing_parts(&s, cost, 1) == 1);
     job(&s, &cost, INT64_C(10000) * MS, INT64_C(10000) * MS, 0);
-    CHECK(cost > 500 * MS && fx_sharing_parts(&s, cost) == 0);
+    CHECK(cost > 500 * MS && fx_sharing_parts(&s, cost, 1) == 0);
 }
 
 static void short_runs(void) {
@@ -42,15 +43,15 @@ static void short_runs(void) {
     job(&s, &cost, 50 * US, 50 * US, 0);
     fx_sharing_end(&s, MS);
     fx_sharing_begin(&s, MS);
-    CHECK(fx_sharing_parts(&s, cost) == 1 && fx_sharing_parts(&s, 0) == FX_ALONE_PARTS);
+    CHECK(fx_sharing_parts(&s, cost, 1) == 1 && fx_sharing_parts(&s, 0, 1) == FX_ALONE_PARTS);
     for (int i = 0; i < 4; i++)
         job(&s, &cost, 50 * US, 50 * US, 0);
     fx_sharing_end(&s, 2 * MS);
     fx_sharing_begin(&s, 2 * MS);
-    CHECK(fx_sharing_parts(&s, cost) == 0);
+    CHECK(fx_sharing_parts(&s, cost, 1) == 0);
     s.always = 1;
     fx_sharing_begin(&s, 3 * MS);
-    CHECK(fx_sharing_parts(&s, 1) == 0);
+    CHECK(fx_sharing_parts(&s, 1, 1) == 0);
 }
 
 static void losses(void) {
@@ -62,15 +63,15 @@ static void losses(void) {
     fx_sharing_end(&s, now);
     for (int run = 0; run < 20; run++) {
         fx_sharing_begin(&s, now);
-        CHECK(fx_sharing_parts(&s, cost) == 0);
+        CHECK(fx_sharing_parts(&s, cost, 1) == 0);
         job(&s, &cost, 5 * MS, MS, 1);
-        CHECK(fx_sharing_parts(&s, cost) == FX_ALONE_PARTS); /* one loss is enough in a run */
+        CHECK(fx_sharing_parts(&s, cost, 1) == FX_ALONE_PARTS); /* one loss is enough in a run */
         fx_sharing_end(&s, now);
         const int64_t rest = s.rests_until_ns - now;
         CHECK(rest >= last && rest <= 1000 * MS);
         last = rest;
         fx_sharing_begin(&s, s.rests_until_ns - 1);
-        CHECK(fx_sharing_parts(&s, cost) == FX_ALONE_PARTS);
+        CHECK(fx_sharing_parts(&s, cost, 1) == FX_ALONE_PARTS);
         job(&s, &cost, MS, MS, 0);
         fx_sharing_end(&s, now);
         now = s.rests_until_ns;
@@ -89,7 +90,7 @@ static int run_of(fx_sharing *s, fx_cost *cost, int steps, int64_t now, int64_t 
     int shared = 0;
     fx_sharing_begin(s, now);
     for (int i = 0; i < steps; i++) {
-        const int is_shared = !fx_sharing_parts(s, *cost);
+        const int is_shared = !fx_sharing_parts(s, *cost, 1);
         job(s, cost, !is_shared ? MS : i ? other_ns : first_ns, MS, is_shared);
         shared += is_shared;
     }

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
 from flexnn.graph.ir import GraphError
+from flexnn.session import open_for_tests
 from tests.support.compare import check_model, load, model_of, ops_of, weights
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -61,7 +62,8 @@ def longer(made, lengths=None, peepholes=False):
     if peepholes:
         node.input[7] = "p"
         count = 2 if "bidirectional" in str(node) else 1
-        made.graph.initializer.append(numpy_helper.from_array(weights(count, 15, seed=7), "p"))
+        hidden = helper.get_node_attr_value(node, "hidden_size")
+        made.graph.initializer.append(numpy_helper.from_array(weights(count, 3 * hidden, seed=7), "p"))
     while not node.input[-1]:
         del node.input[-1]
     return made
@@ -92,6 +94,43 @@ def test_lengths_that_the_run_knows(tmp_path):
     with flexnn.Session(flexnn.compile(tmp_path / "m.onnx")) as session:
         for mine, theirs in zip(session.run(None, feeds), wanted, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize(
+    ("hidden", "batch", "direction", "lengths", "wtype"),
+    [
+        (64, 1, "forward", None, "f32"),
+        (100, 1, "reverse", None, "f32"),
+        (75, 2, "bidirectional", [3, 1], "f32"),
+        (193, 3, "forward", [1, 4, 3], "f32"),
+        (208, 5, "forward", None, "f32"),
+        (100, 1, "bidirectional", None, "f16"),
+        (96, 1, "forward", None, "s8"),
+    ],
+)
+def test_threads_share_a_step_of_few_rows(tmp_path, op, hidden, batch, direction, lengths, wtype):
+    attrs = {"linear_before_reset": 1} if op == "GRU" else {}
+    made = model(op, hidden, 3, 4, batch, direction, clip=2.0, **attrs)
+    if lengths or op == "LSTM":
+        made = longer(made, lengths, peepholes=op == "LSTM")
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn", weights=wtype)
+    rng = np.random.default_rng(hidden)
+    feeds = {
+        i.name: rng.normal(size=[d.dim_value for d in i.type.tensor_type.shape.dim]).astype(np.float32)
+        for i in made.graph.input
+    }
+    with flexnn.Session(artifact, threads=1) as session:
+        alone = session.run(None, feeds)
+    if wtype == "f32":
+        for mine, theirs in zip(alone, onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, feeds), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+    for threads in (2, 3, 4, 7):
+        with open_for_tests(artifact, threads=threads, poison=True, jitter_seed=threads) as session:
+            for _ in range(3):
+                for mine, same in zip(session.run(None, feeds), alone, strict=True):
+                    np.testing.assert_array_equal(mine, same)
 
 
 def test_only_the_last_state_is_read():

@@ -57,6 +57,7 @@ typedef struct fx_call {
     const fx_kernels *kernels;
     const fx_params *params;
     uint32_t op, kernel; /* kernel: fx_conv_kernel for CONV, else 0 */
+    uint32_t phase;      /* that is computed, from 1; 0: all, with the units of fx_op_units */
     fx_window window;
     const void *in[FX_MAX_INPUTS]; /* CONV, DWCONV: in[1] is the residual */
     void *out;
@@ -123,7 +124,16 @@ int64_t fx_op_zeros(uint32_t op, const fx_params *p);
 /* Independent units of work in a window, for this many threads: they may run in any order and at the same time. */
 uint32_t fx_op_units(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p, fx_window w, int threads);
 
-/* Computes units [u0, u1) of fx_op_units(..., threads). */
+/* How an operator of few units is computed by more threads: in `count` phases, one after the other, each of which has
+ * so many units. A count of 1: it is not. */
+typedef struct fx_phases {
+    int32_t count;
+    uint32_t units;
+} fx_phases;
+
+fx_phases fx_op_phases(const fx_kernels *k, uint32_t op, const fx_params *p, int threads);
+
+/* Computes units [u0, u1) of fx_op_units(..., threads), or of the call's phase of fx_op_phases(..., threads). */
 fx_status fx_op_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
 
 /* Names, for Python and messages. Field i of op: name, and whether it is a float; NULL past the end. */
