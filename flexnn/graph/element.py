@@ -10,6 +10,11 @@ Bounds = tuple[tuple[Any, Any], ...]
 """The least and the most of each element of a value."""
 
 
+def singles(bounds: Bounds) -> tuple[bool, ...]:
+    """Return which elements are the same always, as their bounds leave one number."""
+    return tuple([bool(least == most) for least, most in bounds])
+
+
 @quick_dataclass(frozen=True, slots=True, eq=False)
 class Element:
     """A whole number: ``offset`` more than what the run finds out."""

@@ -100,7 +100,7 @@ class Elements:
 
     def between(self, least: Any, most: Any) -> Element:
         """Return an element of which only the bounds are known."""
-        if type(least) is int and type(most) is int and least == most:
+        if least is most or (type(least) is int and type(most) is int and least == most):
             return Element(0, least, least, least)
         return self._unknown(least, most)
 

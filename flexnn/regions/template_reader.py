@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flexnn.graph.attributes import int_in, ints_in, name_of, row_of
-from flexnn.graph.ir import DTYPES, RANK_MAX, Array, GraphError
+from flexnn.graph.ir import DTYPES, RANK_MAX, Array, GraphError, Shape
 from flexnn.graph.late import Late
 from flexnn.graph.model import Constant, ModelNode
 from flexnn.graph.replay import Replay
@@ -27,6 +27,7 @@ from .region import Nodes, Region, members
 from .scope import Value
 from .segment import Segment
 from .templates import Fact, Key, Marks, SegmentTemplate, given_numbers
+from .turns import NUMBERS_MAX
 
 ALIGN = 8
 ARRAYS = {dtype.str: dtype for dtype in DTYPES.values()}
@@ -34,6 +35,8 @@ COUNT_MAX = 1 << 12
 """Most templates, and most arrays."""
 NODES_MAX = 1 << 16
 LIST_MAX = 1 << 16
+FACTS = ("name", "dtype", "rank", "is absent", "is settled", "is steady")
+"""Facts of each value; behind them, of one with bounds, its shape and which elements have one number."""
 REPLAY = ("operations", "conditions", "preferences", "words", "floats", "givens")
 
 Made = TypeVar("Made")
@@ -150,6 +153,7 @@ class StoredTemplate:
         for name, dtype, rank, *_ in self.facts:
             values[name] = np.broadcast_to(np.zeros((), ARRAYS[dtype]), given[at : at + rank])
             at += rank
+        at += sum(2 * prod(shape) for shape in map(_bounded_shape, self.facts) if shape is not None)
         for name in self.sized:
             size = values[name].size
             values[name] = np.array(given[at : at + size], values[name].dtype).reshape(values[name].shape)
@@ -208,13 +212,22 @@ class StoredTemplate:
         if len(feeds) != len(graph.inputs) or len(set(feeds)) != len(feeds):
             raise ValueError("a segment has other inputs than its graph")
         at, shapes = 0, {}
-        for name, dtype, rank, *_ in self.facts:
-            shapes[name] = tuple(self.replay.givens[at : at + rank].tolist()), dtype
+        for fact in self.facts:
+            name, dtype, rank, *_ = fact
+            shapes[name] = tuple(self.replay.givens[at : at + rank].tolist()), _bounded_shape(fact), dtype
             at += rank
         for name, i in zip(feeds, graph.inputs, strict=True):
             tensor = graph.tensors[i]
-            if (graph.lists[tensor[1]], DTYPES[tensor[2]].str) != shapes[name]:
+            indices, own = graph.lists[tensor[1]], tensor[2]
+            given, fixed, dtype = shapes[name]
+            if DTYPES[own].str != dtype or (indices != given if fixed is None else not self._are(indices, fixed)):
                 raise ValueError(f"value {name!r} has another shape or type")
+
+    def _are(self, indices: Sequence[int], numbers: Sequence[int]) -> bool:
+        """Return whether these indices of the trail are constants, and those numbers."""
+        replay = self.replay
+        changing = {*replay.operations[:, 3].tolist(), *replay.givens.tolist(), *replay.floats.tolist()}
+        return changing.isdisjoint(indices) and replay.words[list(indices)].tolist() == list(numbers)
 
 
 class CheckedSegmentTemplate(SegmentTemplate):
@@ -275,10 +288,25 @@ def _nodes(value: Any, within: Nodes) -> Nodes:
 
 
 def _fact(row: Any) -> Fact:
-    name, dtype, rank, *flags = row_of(row, ("name", "dtype", "rank", "is absent", "is settled", "is steady"))
+    """Return the facts of a value. Raises ValueError."""
+    bounded = isinstance(row, list) and len(row) == len(FACTS) + 2
+    name, dtype, rank, *flags = row_of(row[:-2] if bounded else row, FACTS)
     if not isinstance(dtype, str) or not all(isinstance(flag, bool) for flag in flags):
         raise ValueError("facts of a value are malformed")
-    return name_of(name), dtype, int_in(rank, 0, RANK_MAX), *flags
+    facts = name_of(name), dtype, int_in(rank, 0, RANK_MAX), *flags
+    if not bounded:
+        return facts
+    shape, single = tuple(ints_in(row[-2], 0, NUMBERS_MAX, rank)), tuple(_listed(row[-1]))
+    if len(shape) != rank or prod(shape) != len(single) or not 0 < len(single) <= NUMBERS_MAX:
+        raise ValueError("the shape of a value with bounds is malformed")
+    if not all(isinstance(flag, bool) for flag in single):
+        raise ValueError("facts of a value with bounds are malformed")
+    return *facts, shape, single
+
+
+def _bounded_shape(fact: Fact) -> Shape | None:
+    """Return the shape that a value with bounds always has."""
+    return fact[6] if len(fact) == 8 else None
 
 
 def _marks(row: Any, region: Region) -> Marks:

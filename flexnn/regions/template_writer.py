@@ -23,8 +23,6 @@ ARRAY_BYTES_MAX = 1 << 20
 """Most bytes of an array in a template; those with larger ones are not stored."""
 BYTES_MAX = 2 << 20
 """Most bytes of all templates of a model; those traced last are left out."""
-FACTS = 6
-"""Facts of a value that can be stored."""
 ALIGN = 8
 """Alignment of arrays, and bytes of the length of the JSON."""
 ARRAYS = {dtype.str: dtype for dtype in DTYPES.values()}
@@ -99,8 +97,6 @@ class _Writer:
 
     def _head(self, trace: Trace) -> dict[str, Any]:
         template, replay, key = trace.template, trace.template.template.replay, trace.before
-        if any(len(fact) > FACTS for fact in key.facts):
-            raise UnstorableError("values have bounds")
         words = np.append(replay.words, 1)  # the reader pads shapes with it
         return {
             "region": self._regions.index(trace.template.segment.region),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from flexnn.graph.element import singles
 from flexnn.graph.ir import DTYPE_NAMES, Array, Graph, Shape
 from flexnn.graph.late import Late
 from flexnn.graph.lower import Const, array_const, sizes_const
@@ -55,7 +56,13 @@ class Given:
         """Give its bounds, after the shapes of all values; its own is then the same always."""
         if self._bounds is not None:
             self.shape = shape
-            self.bounds = tuple([(self._trail.given(least), self._trail.given(most)) for least, most in self._bounds])
+            given = [(self._trail.given(least), self._trail.given(most)) for least, most in self._bounds]
+            self.bounds = tuple(
+                [
+                    (least, least) if is_single else (least, most)
+                    for (least, most), is_single in zip(given, singles(self._bounds), strict=True)
+                ]
+            )
 
     @property
     def size(self) -> int:
@@ -128,9 +135,9 @@ class Marks(NamedTuple):
         region.hosted_empty |= self.empty
 
 
-Fact = tuple[str, str, int, bool, bool, bool] | tuple[str, str, int, bool, bool, bool, Shape]
+Fact = tuple[str, str, int, bool, bool, bool] | tuple[str, str, int, bool, bool, bool, Shape, tuple[bool, ...]]
 """Facts about a value that binding sees: name, dtype, rank, whether its numbers are not there, whether it is settled,
-whether it is steady, and its shape where its elements have bounds."""
+whether it is steady, and where its elements have bounds its shape and which of them those leave one number."""
 
 
 class Key(NamedTuple):
@@ -322,7 +329,7 @@ class Templates:
                     value.array is None,
                     is_settled(name),
                     bool(is_steady and is_steady(name)),
-                    *(() if value.bounds is None else (value.shape,)),
+                    *(() if value.bounds is None else (value.shape, singles(value.bounds))),
                 )
                 for name, value in ((name, values[name]) for name in names)
             )

@@ -20,10 +20,12 @@ from .record import Recorder
 from .region import Nodes, Region
 from .sampling import dimension_names
 from .scope import Scope, Value, is_few
-from .stretch import Read, Stretch
+from .stretch import Read, Stretch, Turns
 from .templates import NODES_MAX, Templates, Trace
 
 TRACES_MAX = 12
+"""Most templates of the same nodes of a model that are kept."""
+KEPT_MAX = 24
 """Most templates of a model that are kept."""
 TRIED_MAX = 32
 """Most that are traced."""
@@ -41,6 +43,10 @@ LONG = 2
 """Factor of sizes of which some models take no others, as a branch takes half of them: frames of 256 and 512."""
 FEW = 9
 """Least of small sizes that are tried: what is small is computed in another order, or while binding."""
+TURNS = 13
+"""Turns that are made up for a loop where the nodes behind it take no open dimension for them."""
+FOLLOWED_MAX = 8
+"""Most stretches that are traced behind loops whose turns only a run knows."""
 COMPARES = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 COMPARED_MAX = 3
 """Most numbers of inputs that are tried because nodes compare with them."""
@@ -72,11 +78,12 @@ def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
         with np.errstate(all="ignore"):
             stretch = _recorded(recorder, _scope(model, shapes), recorder.region.all)
             for scope in _known(stretch) if stretch is not None else ():
-                _recorded(recorder, scope, recorder.region.all)
+                _follow(recorder, _recorded(recorder, scope, recorder.region.all), shapes)
+            _follow(recorder, stretch, shapes)
     for source in unused:
         source.used = False
     names = {port.name: row for port, row in zip(model.graph.inputs, dimension_names(model.graph.inputs), strict=True)}
-    return _ordered(_large(found), names)[:TRACES_MAX], recorder.region
+    return _kept(_ordered(_large(found), names)), recorder.region
 
 
 def _ordered(found: list[Trace], names: dict[str, list[str]]) -> list[Trace]:
@@ -90,6 +97,18 @@ def _ordered(found: list[Trace], names: dict[str, list[str]]) -> list[Trace]:
         order.remove(batch)
         order.insert(1, batch)
     return [found[i] for i in order]
+
+
+def _kept(ordered: list[Trace]) -> list[Trace]:
+    """Return the templates that are kept: the first ones of all nodes that a run meets one after the other."""
+    counts: dict[tuple[Region, Nodes], int] = {}
+    turns = []
+    for trace in ordered:
+        nodes = trace.before.region, trace.before.remaining
+        turns.append(counts.get(nodes, 0))
+        counts[nodes] = turns[-1] + 1
+    order = sorted(range(len(ordered)), key=turns.__getitem__)
+    return [ordered[i] for i in sorted([i for i in order if turns[i] < TRACES_MAX][:KEPT_MAX])]
 
 
 def _rarity(trace: Trace, names: dict[str, list[str]]) -> tuple[bool, int, int, int]:
@@ -119,7 +138,7 @@ def _large(found: list[Trace]) -> list[Trace]:
 
 
 def _recorded(recorder: Recorder, scope: Scope, remaining: Nodes) -> Stretch | None:
-    """Return the first stretch of a run; None, and no template, where the model does not bind at these shapes."""
+    """Return a stretch of a run; None, and no template, where the model does not bind at these shapes."""
     assert recorder.templates is not None
     found = recorder.templates.traces or []
     count = len(found)
@@ -128,6 +147,28 @@ def _recorded(recorder: Recorder, scope: Scope, remaining: Nodes) -> Stretch | N
     except GraphError:
         del found[count:]
         return None
+
+
+def _follow(recorder: Recorder, stretch: Stretch | None, shapes: Shapes) -> None:
+    """Record what comes behind loops whose turns only a run knows: an open dimension says them, or they are made up."""
+    names = dimension_names(recorder.model.graph.inputs)
+    sizes = [d for row, shape in zip(names, shapes, strict=True) for name, d in zip(row, shape, strict=True) if name]
+    turns = [*dict.fromkeys(sorted(sizes, reverse=True)), TURNS]
+    for _ in range(FOLLOWED_MAX):
+        if stretch is None or not isinstance(stretch.action, Turns):
+            return
+        before = stretch
+        tried = (_recorded(recorder, _turned(before, count), before.remaining) for count in turns)
+        stretch = next(filter(None, tried), None)
+
+
+def _turned(stretch: Stretch, turns: int) -> Scope:
+    """Return the scope behind a stretch whose loops have taken so many turns."""
+    scope = stretch.scope.copy()
+    for output in stretch.outputs:
+        if output.counter >= 0:
+            scope.own[output.name] = Value((turns, *output.shape), output.dtype)
+    return scope
 
 
 def _known(stretch: Stretch) -> Iterator[Scope]:

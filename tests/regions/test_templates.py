@@ -19,7 +19,7 @@ from flexnn.graph.ir import Graph, Weight
 from flexnn.graph.sources import HeldSource
 from flexnn.regions.segment import Segment, build_segment
 from flexnn.regions.templates import Templates
-from tests.support.regions import F32, I64, check_run, graph_of, model_of, numbers, opened, value
+from tests.support.regions import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 node = helper.make_node
 
@@ -240,10 +240,59 @@ def picks() -> onnx.ModelProto:
     return model_of(graph_of(nodes, inputs, outputs, constants))
 
 
+def turned(name: str, x: str, width: int) -> list[onnx.NodeProto]:
+    """A loop over the rows of x [n, 1, width], whose condition says when it ends: it keeps [n, 1, 16]."""
+    inside = [
+        node("Gather", [x, "i"], ["row"]),
+        node("MatMul", ["row", f"{name}_w"], ["a"]),
+        node("MatMul", ["h", f"{name}_r"], ["b"]),
+        node("Add", ["a", "b"], ["c"]),
+        node("Tanh", ["c"], ["after"]),
+        node("Add", ["i", "one"], ["next"]),
+        node("Less", ["next", "count"], ["goes_on"]),
+        node("Add", ["count", "zero"], ["same"]),
+        node("Identity", ["after"], ["kept"]),
+    ]
+    ports = [value("turn", I64, []), value("on", BOOL, []), value("i", I64, []), value("count", I64, [])]
+    ends = [value("goes_on", BOOL, []), value("next", I64, []), value("same", I64, [])]
+    body = graph_of(
+        inside, [*ports, value("h", F32, [1, 16])], [*ends, value("after", F32, [1, 16]), value("kept", F32, [1, 16])]
+    )
+    return [
+        node("Shape", [x], [f"{name}_shape"]),
+        node("Gather", [f"{name}_shape", "zero"], [f"{name}_count"]),
+        node(
+            "Loop",
+            ["", "yes", "zero", f"{name}_count", "start"],
+            [f"{name}_i", f"{name}_n", f"{name}_last", f"{name}_y"],
+            body=body,
+        ),
+    ]
+
+
+def loops_in_turn() -> onnx.ModelProto:
+    """Two loops, one behind the other, whose turns only a run knows, and a product of what the second keeps."""
+    nodes = [*turned("first", "x", 4), node("Relu", ["first_y"], ["between"]), *turned("second", "between", 16)]
+    nodes += [node("MatMul", ["second_y", "w"], ["y"])]
+    constants = {
+        "first_w": numbers(4, 16),
+        "first_r": numbers(16, 16, seed=1) / 8,
+        "second_w": numbers(16, 16, seed=2),
+        "second_r": numbers(16, 16, seed=3) / 8,
+        "w": numbers(16, 3, seed=4),
+        "zero": np.array(0, np.int64),
+        "one": np.array(1, np.int64),
+        "yes": np.array(True),
+        "start": np.zeros((1, 16), np.float32),
+    }
+    return model_of(graph_of(nodes, [value("x", F32, ["t", 1, 4])], [value("y", F32, ["t", 1, 3])], constants))
+
+
 CASES: dict[str, tuple[Callable[[], onnx.ModelProto], list[dict[str, tuple[int, ...]]], int]] = {
     "images": (images, [{"x": (n, 3, h, w)} for n in (2, 3) for h, w in ((32, 48), (40, 64), (64, 44), (16, 16))], 4),
     "tokens": (tokens, [{"past": (1, n, 16), "x": (1, 2, 16)} for n in range(2, 30, 3)], 4),
     "recurrent": (recurrent, [{"x": (t, n, 4)} for n in (2, 5, 3) for t in (3, 7)], 4),
+    "loops_in_turn": (loops_in_turn, [{"x": (t, 1, 4)} for t in (3, 7, 12, 40)], 12),
     "computed_sizes": (computed_sizes, [{"x": (m, n)} for m in (2, 3) for n in (6, 7, 9, 12, 20, 33)], 40),
     "picks": (picks, [{"x": (m, n), "grid": (m, 4, 2)} for m in (2, 3, 5) for n in (6, 7, 9, 12)], 60),
 }
