@@ -23,7 +23,9 @@ from flexnn.graph.ir import Graph
 from .apart import apart
 from .band_tables import BandTables, Walk
 from .banding import Region, rows_of, split
+from .order import ordered
 from .overhead import ADDED_BYTES, STEP_BYTES
+from .twice import twice
 from .types import I64, Costs
 
 SPARE_FEW = 1.0, 1.15, 1.4
@@ -85,7 +87,10 @@ def banded(ways: Ways) -> list[Form]:
     whole = 0
     for index, way in enumerate(ways.all()):
         whole = whole or max((node[5] for node in way.tables[0].tolist()), default=0)
-        pool += [(found, index) for found in found_in(way)]
+        added = (way.graph.added - ways.graph.added) * NODE_BYTES
+        pool += [
+            (found._replace(nbytes=found.nbytes + added, work=found.work + way.work), index) for found in found_in(way)
+        ]
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
         return []
@@ -106,6 +111,8 @@ class Way(NamedTuple):
     costs: Costs
     walks: list[Walk | None]
     tables: tuple[I64, I64, I64]
+    work: int = 0
+    """Multiplications that it repeats by itself."""
 
 
 def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Iterator[Way]:
@@ -117,8 +124,20 @@ def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Ite
         yield Way(graph, costs, *BandTables(by_images=True).of(graph, costs))
     parted = apart(graph, costs)
     if parted is not graph:
-        costs = costs_of(parted)
-        yield Way(parted, costs, *BandTables().of(parted, costs))
+        yield _way(parted, costs_of)
+    made = twice(graph, costs)
+    spared = ordered(made.graph)
+    if spared is not graph:
+        way = _way(spared, costs_of, made.work)
+        yield way
+        parted = apart(spared, way.costs)
+        if parted is not spared:
+            yield _way(parted, costs_of, made.work)
+
+
+def _way(graph: Graph, costs_of: Callable[[Graph], Costs], work: int = 0) -> Way:
+    costs = costs_of(graph)
+    return Way(graph, costs, *BandTables().of(graph, costs), work)
 
 
 class Ways:
