@@ -23,7 +23,7 @@ from flexnn.graph.ir import Graph
 from .apart import apart
 from .band_tables import BandTables, Walk
 from .banding import Region, rows_of, split
-from .order import ordered
+from .order import kept_bytes, ordered
 from .overhead import ADDED_BYTES, STEP_BYTES
 from .twice import twice
 from .types import I64, Costs
@@ -47,6 +47,14 @@ WORTH = 0.95
 """Memory with bands as a fraction of memory without, at which bands are worth it."""
 WORTH_WALK = 0.985
 """The same for the nodes of one walk of several."""
+WORTH_ORDER = 0.9
+"""Bytes times nodes for which activations are alive in another order, as a fraction of those in the graph's own, at
+which bands are looked for in that order.
+"""
+WORTH_TWICE = 0.88
+"""Smallest budget with maps made twice as a fraction of that with maps made once, at which it is worth the nodes: what
+planning keeps of them is lacking where budgets are larger.
+"""
 ENOUGH = 1.02
 """Memory as a multiple of the least that bands could need, within which the cheapest bands are chosen."""
 COSTS_MAX = 0.05, 0.4
@@ -54,8 +62,8 @@ COSTS_MAX = 0.05, 0.4
 MEMO = 1 << 13
 """Nodes and numbers of bands that searches of one graph remember; a power of two."""
 FORMS = 1.0, 1.2, 1.5
-"""Memory as multiples of the least, within which each form of the graph is the cheapest: tight budgets take the first
-form, looser ones a form that repeats less.
+"""Memory as multiples of the least, and of the least where maps are made once, within which each form of the graph is
+the cheapest: tight budgets take the first form, looser ones a form that repeats less.
 """
 
 
@@ -77,31 +85,37 @@ class Form(NamedTuple):
         return form
 
 
-def banded(ways: Ways) -> list[Form]:
+def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     """Return forms of a graph with nodes in bands, the tightest first: those that lower the memory of the neediest
-    node.
+    node. ``whole_bytes``: the smallest budget without bands.
     """
     if len(ways.graph.nodes) > SEARCHED_MAX:
         return []
-    pool: list[tuple[Found, int]] = []
-    whole = 0
-    for index, way in enumerate(ways.all()):
-        whole = whole or max((node[5] for node in way.tables[0].tolist()), default=0)
-        added = (way.graph.added - ways.graph.added) * NODE_BYTES
-        pool += [
-            (found._replace(nbytes=found.nbytes + added, work=found.work + way.work), index) for found in found_in(way)
-        ]
+    pool = list(_pool(ways))
+    whole = max((node[5] for node in ways.at(0).tables[0].tolist()), default=0)
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
         return []
+    plain = min((found.nbytes for found, index in pool if not ways.at(index).work), default=least)
+    beside = whole_bytes - whole
+    if beside + least > WORTH_TWICE * (beside + plain):
+        pool, least = [entry for entry in pool if not ways.at(entry[1]).work], plain
     forms: list[Form] = []
-    for factor in FORMS:
-        near = [entry for entry in pool if entry[0].nbytes <= factor * least]
+    for limit in sorted({factor * nbytes for nbytes in (least, plain) for factor in FORMS}):
+        near = [entry for entry in pool if entry[0].nbytes <= limit]
         found, index = min(near, key=lambda entry: (entry[0].work, entry[0].nbytes))
         form = Form(found.nbytes - least, index, found.regions)
         if found.regions and form not in forms:
             forms.append(form)
     return forms
+
+
+def _pool(ways: Ways) -> Iterator[tuple[Found, int]]:
+    """Yield good walks of all graphs that are searched, with what these graphs add themselves."""
+    for index, way in enumerate(ways.all()):
+        added = (way.graph.added - ways.graph.added) * NODE_BYTES
+        for found in found_in(way):
+            yield found._replace(nbytes=found.nbytes + added, work=found.work + way.work), index
 
 
 class Way(NamedTuple):
@@ -116,8 +130,8 @@ class Way(NamedTuple):
 
 
 def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Iterator[Way]:
-    """Yield the graph with rows of its maps; with images as rows where there are several; and with parts of
-    concatenations apart where they wait.
+    """Yield the graph with rows of its maps; with images as rows where there are several; with parts of concatenations
+    apart where they wait; and with maps made twice, in another order, where that keeps less alive.
     """
     yield Way(graph, costs, *BandTables().of(graph, costs))
     if any(graph.tensors[t].shape[:1] > (1,) for t in graph.inputs):
@@ -127,17 +141,17 @@ def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Ite
         yield _way(parted, costs_of)
     made = twice(graph, costs)
     spared = ordered(made.graph)
-    if spared is not graph:
-        way = _way(spared, costs_of, made.work)
+    if made.work or kept_bytes(spared) <= WORTH_ORDER * kept_bytes(graph):
+        way = _way(spared, costs_of)._replace(work=made.work)
         yield way
         parted = apart(spared, way.costs)
         if parted is not spared:
-            yield _way(parted, costs_of, made.work)
+            yield _way(parted, costs_of)._replace(work=made.work)
 
 
-def _way(graph: Graph, costs_of: Callable[[Graph], Costs], work: int = 0) -> Way:
+def _way(graph: Graph, costs_of: Callable[[Graph], Costs]) -> Way:
     costs = costs_of(graph)
-    return Way(graph, costs, *BandTables().of(graph, costs), work)
+    return Way(graph, costs, *BandTables().of(graph, costs))
 
 
 class Ways:

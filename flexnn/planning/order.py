@@ -1,6 +1,6 @@
-"""Orders of nodes for memory: nodes that leave less than they are the last to read go ahead as far as they can, and nodes
-that leave more wait as long as they can, with those that nothing else needs. So what a map is made of comes just before
-its readers, and bands of rows (planning/bands.py) go through all of them.
+"""Orders of nodes for memory: nodes that leave less than they are the last to read go ahead as far as they can, and
+nodes that leave more wait as long as they can, with those that nothing else needs. So what a map is made of comes just
+before its readers, and bands of rows (planning/bands.py) go through all of them.
 
 The search for bands judges the order by sizes, beside that of the file.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from flexnn.graph.ir import Graph
@@ -21,6 +22,12 @@ Part = tuple[int, int]
 
 UNIT_MAX = 16
 """Most nodes that are moved together."""
+LEAVES = 0.125
+"""Bytes that nodes leave, as a fraction of the largest map that they touch, for which they wait, or for which more
+nodes wait with them.
+"""
+SMALL = 0.02
+"""The same as a fraction of the largest map of all: gates stay where they are, so that bands go past them."""
 
 
 class _Touch(NamedTuple):
@@ -38,6 +45,26 @@ def ordered(graph: Graph) -> Graph:
     if order == list(range(len(order))):
         return graph
     return replace(graph, nodes=[graph.nodes[index] for index in order])
+
+
+def kept_bytes(graph: Graph) -> int:
+    """Return for how many nodes activations are alive, times their bytes."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    given = {*graph.inputs, *graph.outputs}
+    for place, node in enumerate(graph.nodes):
+        for tensor in (*node.outputs, *node.inputs):
+            root = graph.root(tensor)
+            if graph.tensors[root].weight < 0 and root not in given:
+                first.setdefault(root, place)
+                last[root] = place
+    return sum(graph.tensors[root].nbytes * (last[root] - first[root] + 1) for root in first)
+
+
+def _columns(graph: Graph, tensor: int) -> Part:
+    """Return the columns of its root that a tensor touches; a scalar has one."""
+    low, high = part_of(graph.tensors[tensor], graph.tensors[graph.root(tensor)])
+    return low, max(high, low + 1)
 
 
 class _Orders:
@@ -62,12 +89,12 @@ class _Orders:
         for node in graph.nodes:
             for tensor in node.outputs:
                 root = graph.root(tensor)
-                written.setdefault(root, set()).add(part_of(graph.tensors[tensor], graph.tensors[root]))
+                written.setdefault(root, set()).add(_columns(graph, tensor))
         values: dict[int, list[tuple[Part, int]]] = {}
         given = {*graph.inputs, *graph.outputs}
         for root, parts in written.items():
             some = sorted(parts)
-            if any(a[1] > b[0] for a, b in zip(some, some[1:], strict=False)):
+            if any(a[1] > b[0] for a, b in pairwise(some)):
                 some = [(some[0][0], max(part[1] for part in some))]
             whole = graph.tensors[root]
             width = max(whole.shape[-1] if whole.shape else 1, 1)
@@ -81,7 +108,7 @@ class _Orders:
             found = []
             for tensors, is_written in ((node.outputs, True), (node.inputs, False)):
                 for tensor in tensors:
-                    low, high = part_of(graph.tensors[tensor], graph.tensors[graph.root(tensor)])
+                    low, high = _columns(graph, tensor)
                     some_values = values.get(graph.root(tensor), ())
                     found += [
                         _Touch(value, is_written) for part, value in some_values if part[0] < high and low < part[1]
@@ -121,29 +148,34 @@ class _Orders:
 
     def waiting(self, order: Sequence[int]) -> list[int]:
         """Return the order with nodes as late as they can be that leave more than they are the last to touch, each
-        with those before it that nothing else needs. Nodes that came together stay together.
+        with those before it that nothing else needs. What comes just before its reader stays there.
         """
         moved = _Moved(self, order)
         for index in reversed(order):
-            unit, before = self._unit(index, moved)
-            if unit:
-                moved.move(unit, before)
+            before = min((moved.starts[other] for other in self.needed_by[index]), default=0)
+            unit = [index] if moved.spared([index], before) > 0 else []
+            if before > moved.place[index] + 1:
+                unit, before = self._unit(index, moved)
+                if unit:
+                    moved.move(unit, before)
+            if unit and before > 0:
                 moved.join(unit, moved.order[moved.place[index] + 1])
         return moved.order
 
     def _unit(self, index: int, moved: _Moved) -> tuple[list[int], int]:
         """Return the nodes up to node ``index`` that wait together, those that leave the most, and the place before
-        which they come; none where all leave less than they end.
+        which they come; none where all leave hardly more than they end.
         """
         unit, best, place, most = [index], list[int](), 0, 0
         while True:
             behind = {other for one in unit for other in self.needed_by[one]}.difference(unit)
             before = min((moved.starts[other] for other in behind), default=0)
-            if before > moved.place[index] and (spared := moved.spared(unit, before)) > most:
+            spared = moved.spared(unit, before)
+            if spared > most + max(LEAVES * moved.largest(unit), SMALL * moved.largest_of_all):
                 best, place, most = list(unit), before, spared
             needed = {other for one in unit for other in self.needs[one]}.difference(unit)
             alone = [other for other in needed if not set(self.needed_by[other]).difference(unit)]
-            if not alone or len(unit) == UNIT_MAX:
+            if not alone or len(unit) == UNIT_MAX or before <= moved.place[index] + 1:
                 return best, place
             unit.append(max(alone, key=lambda other: moved.place[other]))
 
@@ -177,6 +209,15 @@ class _Moved:
                 spared += self._bytes[value] * ((min(others) >= before) - (max(others) < before))
         return spared
 
+    @property
+    def largest_of_all(self) -> int:
+        """Bytes of the largest value."""
+        return max(self._bytes, default=0)
+
+    def largest(self, unit: Sequence[int]) -> int:
+        """Return the bytes of the largest value that nodes touch."""
+        return max(self._bytes[value] for index in unit for value, _ in self._touches[index])
+
     def move(self, unit: Sequence[int], before: int) -> None:
         """Move nodes, in their order, to just before a place, or from behind it to it."""
         stay = self.order[before:]
@@ -189,6 +230,6 @@ class _Moved:
     def join(self, unit: Sequence[int], reader: int) -> None:
         """Keep nodes together with the one that they came before."""
         together = self._together[reader].union(*(self._together[index] for index in unit))
+        start = min(self.starts[index] for index in together)
         for index in together:
-            self._together[index] = together
-        self._count()
+            self._together[index], self.starts[index] = together, start

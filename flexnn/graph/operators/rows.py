@@ -66,9 +66,9 @@ class Halves(NamedTuple):
     """Attributes of two nodes of an operator that, one after the other, compute what one node does."""
 
     first: dict[str, Attr]
-    """Of the node that leaves something of each row."""
+    """Those of the node that leaves something of each row."""
     then: dict[str, Attr]
-    """Of the node that joins these."""
+    """Those of the node that joins these."""
 
 
 HalvesRule = Callable[[Node, Shape, str, int], "Halves | None"]
