@@ -20,7 +20,7 @@ import numpy as np
 from flexnn import _core
 from flexnn.graph.ir import Graph
 
-from .apart import apart
+from .apart import apart, sums_apart
 from .band_tables import BandTables, Walk
 from .banding import Region, rows_of, split
 from .order import kept_bytes, ordered
@@ -131,7 +131,8 @@ class Way(NamedTuple):
 
 def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Iterator[Way]:
     """Yield the graph with rows of its maps; with images as rows where there are several; with parts of concatenations
-    apart where they wait; and with maps made twice, in another order, where that keeps less alive.
+    apart where they wait, and sums apart from what they add to; and with maps made twice, in another order, where that
+    keeps less alive.
     """
     yield Way(graph, costs, *BandTables().of(graph, costs))
     if any(graph.tensors[t].shape[:1] > (1,) for t in graph.inputs):
@@ -139,7 +140,11 @@ def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Ite
     parted = apart(graph, costs)
     if parted is not graph:
         yield _way(parted, costs_of)
-    made = twice(graph, costs)
+    summed = sums_apart(parted, costs)
+    if summed is not parted:
+        yield _way(summed, costs_of)
+    base = summed if parted is graph else sums_apart(graph, costs)
+    made = twice(base, costs if base is graph else costs_of(base))
     spared = ordered(made.graph)
     if made.work or kept_bytes(spared) <= WORTH_ORDER * kept_bytes(graph):
         way = _way(spared, costs_of)._replace(work=made.work)

@@ -18,7 +18,7 @@ from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph, Node
 from flexnn.graph.operators import OPERATORS
 from flexnn.graph.operators.rows import Halves
-from flexnn.planning import Planner, Setting, bands, twice
+from flexnn.planning import Planner, Setting, apart, bands, twice
 from flexnn.planning.check import check_plan
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.order import kept_bytes, ordered
@@ -123,6 +123,30 @@ def test_gates_compute_the_same(gated: Path, threads: int) -> None:
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], got)
 
 
+def test_bands_go_through_inverted_residuals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wide maps in the middle of such blocks take 2 MiB each; a sum over the block's input would forbid bands."""
+    net = Net("inverted")
+    x = net.conv(net.input("x", 1, 3, 96, 96), 8, 3, pad=1)
+    for _ in range(5):
+        deep = net.relu(net.conv(net.relu(net.conv(x, 64, 1)), 64, 7, pad=3, groups=64))
+        x = net.add_values(net.conv(deep, 8, 1), x)
+    net.output(x.name, x.shape)
+    net.write(tmp_path / "m.onnx")
+    artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn")
+    graph = _graph(artifact)
+    least = Planner(graph, SETTING).minimum
+    with monkeypatch.context() as patched:
+        patched.setattr(bands, "sums_apart", lambda graph, costs: graph)
+        assert least < Planner(graph, SETTING).minimum - (1 << 20)
+    x_values = np.random.default_rng(0).standard_normal((1, 3, 96, 96)).astype(np.float32)
+    with open_for_tests(artifact, threads=2, profile="analytic", poison=True) as session:
+        whole = session.run(None, {"x": x_values})[0]
+        session.memory = session.plan.minimum_memory
+        for _ in range(2):
+            got = session.run(None, {"x": x_values})[0]
+            np.testing.assert_allclose(got, whole, rtol=0, atol=1e-6 * np.abs(whole).max())
+
+
 def test_what_changes_between_is_not_made_again() -> None:
     """A map is not made again out of storage that something else has written over since."""
     for seed in range(200):
@@ -134,7 +158,8 @@ def test_what_changes_between_is_not_made_again() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_graph_computes_the_same(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All maps that can be are made twice, in the other order, whether that spares memory or not."""
+    """All maps that can be are made twice, in the other order, and sums lie apart, whether that spares or not."""
+    monkeypatch.setattr(apart, "BESIDE", 0)
     monkeypatch.setattr(twice, "LARGE", 0)
     monkeypatch.setattr(twice, "KEPT", 10.0)
     monkeypatch.setattr(twice, "WORK_MAX", 10.0)
@@ -154,7 +179,8 @@ def test_any_graph_computes_the_same(seed: int, tmp_path: Path, monkeypatch: pyt
     x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
     with open_for_tests(artifact, threads=2, profile="analytic") as session:
         whole = session.run(None, {"x": x})
-    made = ordered(twice.twice(graph, graph_costs(graph, SETTING)).graph)
+    summed = apart.sums_apart(graph, graph_costs(graph, SETTING))
+    made = ordered(twice.twice(summed, graph_costs(summed, SETTING)).graph)
     plan = VariantPlanner(made, SETTING).plan(None)
     check_plan(plan.graph, plan.program)
     monkeypatch.setattr(fixed.Planner, "plan", lambda self, memory: plan)
