@@ -51,9 +51,9 @@ WORTH_ORDER = 0.9
 """Bytes times nodes for which activations are alive in another order, as a fraction of those in the graph's own, at
 which bands are looked for in that order.
 """
-WORTH_TWICE = 0.88
-"""Smallest budget with maps made twice as a fraction of that with maps made once, at which it is worth the nodes: what
-planning keeps of them is lacking where budgets are larger.
+WORTH_OTHER, WORTH_TWICE = 0.97, 0.88
+"""Smallest budget with sums apart or in another order, and with maps made twice, as a fraction of that without, at
+which it is worth it: what planning keeps of the tightest form is lacking where budgets are larger.
 """
 ENOUGH = 1.02
 """Memory as a multiple of the least that bands could need, within which the cheapest bands are chosen."""
@@ -91,15 +91,11 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     """
     if len(ways.graph.nodes) > SEARCHED_MAX:
         return []
-    pool = list(_pool(ways))
     whole = max((node[5] for node in ways.at(0).tables[0].tolist()), default=0)
+    pool, plain = _worth_it(list(_pool(ways)), ways, whole, whole_bytes - whole)
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
         return []
-    plain = min((found.nbytes for found, index in pool if not ways.at(index).work), default=least)
-    beside = whole_bytes - whole
-    if beside + least > WORTH_TWICE * (beside + plain):
-        pool, least = [entry for entry in pool if not ways.at(entry[1]).work], plain
     forms: list[Form] = []
     for limit in sorted({factor * nbytes for nbytes in (least, plain) for factor in FORMS}):
         near = [entry for entry in pool if entry[0].nbytes <= limit]
@@ -118,6 +114,20 @@ def _pool(ways: Ways) -> Iterator[tuple[Found, int]]:
             yield found._replace(nbytes=found.nbytes + added, work=found.work + way.work), index
 
 
+def _worth_it(
+    pool: list[tuple[Found, int]], ways: Ways, whole: int, beside: int
+) -> tuple[list[tuple[Found, int]], int]:
+    """Return the walks of graphs that are worth it, and the least bytes of the graph as it is. ``whole``: its bytes
+    without walks; ``beside``: what every budget has beside them.
+    """
+    least: dict[int, int] = {}
+    for found, index in pool:
+        least[index] = min(found.nbytes, least.get(index, found.nbytes))
+    plain = min((nbytes for index, nbytes in least.items() if ways.at(index).worth == 1), default=whole)
+    worth = {index for index, nbytes in least.items() if beside + nbytes <= ways.at(index).worth * (beside + plain)}
+    return [entry for entry in pool if entry[1] in worth or ways.at(entry[1]).worth == 1], plain
+
+
 class Way(NamedTuple):
     """A graph that is searched, and what its rows are."""
 
@@ -127,6 +137,8 @@ class Way(NamedTuple):
     tables: tuple[I64, I64, I64]
     work: int = 0
     """Multiplications that it repeats by itself."""
+    worth: float = 1
+    """Smallest budget as a fraction of that of others, at which it is worth it."""
 
 
 def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Iterator[Way]:
@@ -142,16 +154,17 @@ def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Ite
         yield _way(parted, costs_of)
     summed = sums_apart(parted, costs)
     if summed is not parted:
-        yield _way(summed, costs_of)
+        yield _way(summed, costs_of)._replace(worth=WORTH_OTHER)
     base = summed if parted is graph else sums_apart(graph, costs)
     made = twice(base, costs if base is graph else costs_of(base))
     spared = ordered(made.graph)
     if made.work or kept_bytes(spared) <= WORTH_ORDER * kept_bytes(graph):
-        way = _way(spared, costs_of)._replace(work=made.work)
+        worth = WORTH_TWICE if made.work else WORTH_OTHER
+        way = _way(spared, costs_of)._replace(work=made.work, worth=worth)
         yield way
         parted = apart(spared, way.costs)
         if parted is not spared:
-            yield _way(parted, costs_of)._replace(work=made.work)
+            yield _way(parted, costs_of)._replace(work=made.work, worth=worth)
 
 
 def _way(graph: Graph, costs_of: Callable[[Graph], Costs]) -> Way:
