@@ -16,6 +16,8 @@ from .types import Costs
 
 WAITS = 4
 """Fewest nodes between a part and the reader of the whole, for which it is kept apart."""
+BESIDE = 0.1
+"""Smallest map beside which a sum is kept apart, as a fraction of the most bytes alive at once."""
 LARGE = 0.02
 """Smallest storage of a concatenation, as a fraction of the most bytes alive at once."""
 
@@ -99,3 +101,48 @@ def _moved(graph: Graph, root: int, part: tuple[int, int], tensors: set[int], be
     ]
     nodes.insert(before, copied)
     return replace(graph, tensors=added, nodes=nodes, added=graph.added + 1)
+
+
+def sums_apart(graph: Graph, costs: Costs) -> Graph:
+    """Return the graph with storage of their own for sums that are written over a map which other nodes read by then: a
+    band of rows would write over rows that the next band reads. The same graph where there are none beside large maps.
+    """
+    most = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).bound
+    sizes = dict(zip(costs.roots, costs.root_bytes, strict=True))
+    tensors, nodes = list(graph.tensors), list(graph.nodes)
+    roots = [{graph.root(t) for t in node.inputs} for node in nodes]
+    outputs = [graph.root(node.outputs[0]) for node in nodes]
+    written: dict[int, int] = {}
+    now: dict[int, int] = {}
+    """Storage that has taken the place of a root, by then."""
+    moved: dict[tuple[int, int], int] = {}
+
+    def placed(tensor: int, root: int) -> int:
+        """Return the tensor in the storage that its root has by then."""
+        if root not in now:
+            return tensor
+        if tensor == root:
+            return now[root]
+        if (tensor, now[root]) not in moved:
+            moved[tensor, now[root]] = len(tensors)
+            tensors.append(replace(graph.tensors[tensor], root=now[root]))
+        return moved[tensor, now[root]]
+
+    for index, node in enumerate(graph.nodes):
+        root = outputs[index]
+        inputs = [placed(tensor, graph.root(tensor)) for tensor in node.inputs]
+        between = range(written.get(root, index) + 1, index)
+        others = [i for i in between if root in roots[i] and outputs[i] != root]
+        if (
+            root in roots[index]
+            and others
+            and graph.tensors[node.outputs[0]].size == graph.tensors[root].size
+            and max(sizes.get(outputs[i], 0) for i in between) > max(BESIDE * most, sizes.get(root, most))
+        ):
+            now[root] = len(tensors)
+            tensors.append(replace(graph.tensors[root], name=f"{graph.tensors[root].name}.sum"))
+        taken = [placed(tensor, graph.root(tensor)) for tensor in node.outputs]
+        if inputs != node.inputs or taken != node.outputs:
+            nodes[index] = replace(node, inputs=inputs, outputs=taken, params=None)
+        written[root] = index
+    return replace(graph, tensors=tensors, nodes=nodes) if now else graph

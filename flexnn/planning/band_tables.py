@@ -159,7 +159,7 @@ class BandTables:
             if use is None or not _fits(node, operand - 1, view, need.axis, images):
                 return None
             uses.append(use)
-        return Walk(images, tuple(uses), needs, _work(graph, node))
+        return Walk(images, tuple(uses), needs, work_of(graph, node))
 
     def _use(self, graph: Graph, tensor: int, need: Need, images: int) -> Use | None:
         """Return the use of a view; None where its images or its rows are not apart."""
@@ -254,7 +254,7 @@ def _fits(node: Node, operand: int, view: Tensor, axis: int, images: int) -> boo
     return rules[operand](tuple(shape), view.strides) if operand < len(rules) - 1 else False
 
 
-def _work(graph: Graph, node: Node) -> int:
+def work_of(graph: Graph, node: Node) -> int:
     """Return the approximate number of a node's multiplications."""
     output = graph.tensors[node.outputs[0]]
     if "group" in node.attrs:  # an output channel sees the input channels of its group

@@ -20,10 +20,12 @@ import numpy as np
 from flexnn import _core
 from flexnn.graph.ir import Graph
 
-from .apart import apart
+from .apart import apart, sums_apart
 from .band_tables import BandTables, Walk
 from .banding import Region, rows_of, split
+from .order import kept_bytes, ordered
 from .overhead import ADDED_BYTES, STEP_BYTES
+from .twice import twice
 from .types import I64, Costs
 
 SPARE_FEW = 1.0, 1.15, 1.4
@@ -45,6 +47,14 @@ WORTH = 0.95
 """Memory with bands as a fraction of memory without, at which bands are worth it."""
 WORTH_WALK = 0.985
 """The same for the nodes of one walk of several."""
+WORTH_ORDER = 0.9
+"""Bytes times nodes for which activations are alive in another order, as a fraction of those in the graph's own, at
+which bands are looked for in that order.
+"""
+WORTH_OTHER, WORTH_TWICE = 0.97, 0.88
+"""Smallest budget with sums apart or in another order, and with maps made twice, as a fraction of that without, at
+which it is worth it: what planning keeps of the tightest form is lacking where budgets are larger.
+"""
 ENOUGH = 1.02
 """Memory as a multiple of the least that bands could need, within which the cheapest bands are chosen."""
 COSTS_MAX = 0.05, 0.4
@@ -52,8 +62,8 @@ COSTS_MAX = 0.05, 0.4
 MEMO = 1 << 13
 """Nodes and numbers of bands that searches of one graph remember; a power of two."""
 FORMS = 1.0, 1.2, 1.5
-"""Memory as multiples of the least, within which each form of the graph is the cheapest: tight budgets take the first
-form, looser ones a form that repeats less.
+"""Memory as multiples of the least, and of the least where maps are made once, within which each form of the graph is
+the cheapest: tight budgets take the first form, looser ones a form that repeats less.
 """
 
 
@@ -75,28 +85,47 @@ class Form(NamedTuple):
         return form
 
 
-def banded(ways: Ways) -> list[Form]:
+def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     """Return forms of a graph with nodes in bands, the tightest first: those that lower the memory of the neediest
-    node.
+    node. ``whole_bytes``: the smallest budget without bands.
     """
     if len(ways.graph.nodes) > SEARCHED_MAX:
         return []
-    pool: list[tuple[Found, int]] = []
-    whole = 0
-    for index, way in enumerate(ways.all()):
-        whole = whole or max((node[5] for node in way.tables[0].tolist()), default=0)
-        pool += [(found, index) for found in found_in(way)]
+    whole = max((node[5] for node in ways.at(0).tables[0].tolist()), default=0)
+    pool, plain = _worth_it(list(_pool(ways)), ways, whole, whole_bytes - whole)
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
         return []
     forms: list[Form] = []
-    for factor in FORMS:
-        near = [entry for entry in pool if entry[0].nbytes <= factor * least]
+    for limit in sorted({factor * nbytes for nbytes in (least, plain) for factor in FORMS}):
+        near = [entry for entry in pool if entry[0].nbytes <= limit]
         found, index = min(near, key=lambda entry: (entry[0].work, entry[0].nbytes))
         form = Form(found.nbytes - least, index, found.regions)
         if found.regions and form not in forms:
             forms.append(form)
     return forms
+
+
+def _pool(ways: Ways) -> Iterator[tuple[Found, int]]:
+    """Yield good walks of all graphs that are searched, with what these graphs add themselves."""
+    for index, way in enumerate(ways.all()):
+        added = (way.graph.added - ways.graph.added) * NODE_BYTES
+        for found in found_in(way):
+            yield found._replace(nbytes=found.nbytes + added, work=found.work + way.work), index
+
+
+def _worth_it(
+    pool: list[tuple[Found, int]], ways: Ways, whole: int, beside: int
+) -> tuple[list[tuple[Found, int]], int]:
+    """Return the walks of graphs that are worth it, and the least bytes of the graph as it is. ``whole``: its bytes
+    without walks; ``beside``: what every budget has beside them.
+    """
+    least: dict[int, int] = {}
+    for found, index in pool:
+        least[index] = min(found.nbytes, least.get(index, found.nbytes))
+    plain = min((nbytes for index, nbytes in least.items() if ways.at(index).worth == 1), default=whole)
+    worth = {index for index, nbytes in least.items() if beside + nbytes <= ways.at(index).worth * (beside + plain)}
+    return [entry for entry in pool if entry[1] in worth or ways.at(entry[1]).worth == 1], plain
 
 
 class Way(NamedTuple):
@@ -106,19 +135,41 @@ class Way(NamedTuple):
     costs: Costs
     walks: list[Walk | None]
     tables: tuple[I64, I64, I64]
+    work: int = 0
+    """Multiplications that it repeats by itself."""
+    worth: float = 1
+    """Smallest budget as a fraction of that of others, at which it is worth it."""
 
 
 def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Iterator[Way]:
-    """Yield the graph with rows of its maps; with images as rows where there are several; and with parts of
-    concatenations apart where they wait.
+    """Yield the graph with rows of its maps; with images as rows where there are several; with parts of concatenations
+    apart where they wait, and sums apart from what they add to; and with maps made twice, in another order, where that
+    keeps less alive.
     """
     yield Way(graph, costs, *BandTables().of(graph, costs))
     if any(graph.tensors[t].shape[:1] > (1,) for t in graph.inputs):
         yield Way(graph, costs, *BandTables(by_images=True).of(graph, costs))
     parted = apart(graph, costs)
     if parted is not graph:
-        costs = costs_of(parted)
-        yield Way(parted, costs, *BandTables().of(parted, costs))
+        yield _way(parted, costs_of)
+    summed = sums_apart(parted, costs)
+    if summed is not parted:
+        yield _way(summed, costs_of)._replace(worth=WORTH_OTHER)
+    base = summed if parted is graph else sums_apart(graph, costs)
+    made = twice(base, costs if base is graph else costs_of(base))
+    spared = ordered(made.graph)
+    if made.work or kept_bytes(spared) <= WORTH_ORDER * kept_bytes(graph):
+        worth = WORTH_TWICE if made.work else WORTH_OTHER
+        way = _way(spared, costs_of)._replace(work=made.work, worth=worth)
+        yield way
+        parted = apart(spared, way.costs)
+        if parted is not spared:
+            yield _way(parted, costs_of)._replace(work=made.work, worth=worth)
+
+
+def _way(graph: Graph, costs_of: Callable[[Graph], Costs]) -> Way:
+    costs = costs_of(graph)
+    return Way(graph, costs, *BandTables().of(graph, costs))
 
 
 class Ways:

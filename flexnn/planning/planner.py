@@ -33,6 +33,8 @@ MILDER = 0.5
 """Memory that a milder form needs beyond the tightest one, as a fraction of what sizes tell of it: they tell too much
 where other things than the neediest node decide.
 """
+MILDER_MAX = 2
+"""Most forms that repeat less than the tightest, of which one budget's plans are made."""
 WRITTEN = 3
 """Forms that spill which are written out to find the one that has the smallest budget."""
 AS_FAST = 1 + 1e-9
@@ -92,7 +94,7 @@ class Planner:
             return []
         from .bands import banded  # plans without a limit do without
 
-        return banded(self._ways)
+        return banded(self._ways, self._whole.minimum)
 
     def _in_bands(self, form: Form) -> VariantPlanner:
         graph = form.written(self._ways)
@@ -169,16 +171,18 @@ class Planner:
                     yield planner
 
     def _milder(self, memory: int) -> Iterator[VariantPlanner]:
-        """Yield planners of the forms that repeat less than the tightest, where memory may have room for them. They
-        are not kept: few budgets ask for them.
+        """Yield planners of the forms that repeat the least, where memory has room for them. They are not kept: few
+        budgets ask for them.
         """
         if self._tight is None:
             return
-        for index, form in enumerate(self._forms[1:], 1):
-            if memory >= self._tight.minimum + self._beyond(index):
-                planner = self._in_bands(form)
+        planned = 0
+        for index in range(len(self._forms) - 1, 0, -1):
+            if planned < MILDER_MAX and memory >= self._tight.minimum + self._beyond(index):
+                planner = self._in_bands(self._forms[index])
                 self._count_beside(planner, self._tight)
                 if planner.minimum <= memory:
+                    planned += 1
                     yield planner
 
     @property

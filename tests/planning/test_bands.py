@@ -75,7 +75,7 @@ def test_random_graphs(seed: int) -> None:
     graph = random_graph(seed)
     costs = _costs_of(graph)
     ways = Ways(graph, costs, _costs_of)
-    forms = banded(ways)
+    forms = banded(ways, _whole(graph).minimum)
     if not forms:
         return
     tiled = forms[0].written(ways)

@@ -10,7 +10,7 @@ from ..ir import Node, Shape, Tensor
 from ..strided import broadcast, fits_inner, is_contiguous
 from .fields import broadcast_strides, enum_index
 from .record import FLOAT, Cost, Operator, Values, always_together
-from .rows import keep_attrs, whole_rows
+from .rows import keep_attrs, no_halves, whole_rows
 
 STATE_DTYPES = ("f16", "f32")
 """Types that keys and values have in state; the first is the default."""
@@ -139,6 +139,7 @@ OPERATORS = (
         order="fixed",
         rows=whole_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -159,6 +160,7 @@ OPERATORS = (
         order="fixed",
         rows=whole_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -180,6 +182,7 @@ OPERATORS = (
         order="fixed",
         rows=whole_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -202,6 +205,7 @@ OPERATORS = (
         order="fixed",
         rows=whole_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),

@@ -25,7 +25,7 @@ from .fields import (
     window_sizes,
 )
 from .record import FLOAT, Cost, Operator, Values, always_together
-from .rows import cut_window, window_rows
+from .rows import cut_window, no_halves, window_rows
 
 
 def _infer(node: Node, shapes: list[Shape], cout: int, group: int) -> tuple[Shape, str]:
@@ -94,6 +94,7 @@ OPERATORS = (
         order="fixed",
         rows=window_rows,
         cut=cut_window,
+        halves=no_halves,
         interleaves=True,
         has_panels=True,
         kernels=tuple(_core.ENUMS["conv_kernel"]),
@@ -113,6 +114,7 @@ OPERATORS = (
         order="fixed",
         rows=window_rows,
         cut=cut_window,
+        halves=no_halves,
         interleaves=True,
         has_panels=True,
         kernels=(),

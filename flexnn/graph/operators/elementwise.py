@@ -16,7 +16,7 @@ from .record import (
     contiguous_operands,
     elementwise_strides,
 )
-from .rows import keep_attrs, same_rows
+from .rows import keep_attrs, no_halves, same_rows
 
 
 def _encode_unary(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
@@ -61,6 +61,7 @@ OPERATORS = (
         order="any",
         rows=same_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -80,6 +81,7 @@ OPERATORS = (
         order="any",
         rows=same_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -99,6 +101,7 @@ OPERATORS = (
         order="any",
         rows=same_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),

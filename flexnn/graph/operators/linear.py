@@ -10,7 +10,7 @@ from ..ir import RANK_MAX, Node, Shape, Tensor
 from ..strided import Collapsed, broadcast, collapse, fits_inner, merge_groups
 from .fields import PLAIN_ACT, SUMS, act_fields, enum_index
 from .record import ANY_DTYPE, FLOAT, Cost, Operator, Values, always_together, any_strides, contiguous_operands
-from .rows import keep_attrs, matmul_rows, quantize_rows
+from .rows import keep_attrs, matmul_rows, no_halves, quantize_rows
 
 
 def _infer_matmul(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -105,6 +105,7 @@ OPERATORS = (
         order="fixed",
         rows=matmul_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -124,6 +125,7 @@ OPERATORS = (
         order="axis",
         rows=quantize_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),

@@ -11,7 +11,7 @@ from ..strided import collapse
 from ..weight_form import FORMS
 from .fields import box_fields, enum, enum_index, numbered
 from .record import ANY_DTYPE, Cost, Operator, Values, always_together, contiguous_operands, elementwise_strides
-from .rows import copy_rows, cut_copy, cut_pad, keep_attrs, pad_rows, whole_rows
+from .rows import copy_rows, cut_copy, cut_pad, keep_attrs, no_halves, pad_rows, whole_rows
 
 
 def _infer_copy(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -117,6 +117,7 @@ OPERATORS = (
         order="own",
         rows=copy_rows,
         cut=cut_copy,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -143,6 +144,7 @@ OPERATORS = (
         order="axes",
         rows=pad_rows,
         cut=cut_pad,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -162,6 +164,7 @@ OPERATORS = (
         order="own",
         rows=whole_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -181,6 +184,7 @@ OPERATORS = (
         order="fixed",
         rows=whole_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),

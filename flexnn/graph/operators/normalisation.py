@@ -8,7 +8,7 @@ from ..attributes import Float, Int, float_attr, int_attr, node_error
 from ..ir import Node, Shape, Tensor
 from ..strided import has_rows, is_contiguous, merge_rows
 from .record import FLOAT, Cost, Operator, Values, always_together, contiguous_operands
-from .rows import keep_attrs, same_rows, whole_rows
+from .rows import keep_attrs, no_halves, same_rows, whole_rows
 
 
 def _infer_lrn(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -63,6 +63,7 @@ OPERATORS = (
         order="fixed",
         rows=same_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -82,6 +83,7 @@ OPERATORS = (
         order="fixed",
         rows=whole_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -101,6 +103,7 @@ OPERATORS = (
         order="fixed",
         rows=same_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),

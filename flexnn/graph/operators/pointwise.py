@@ -9,7 +9,7 @@ from ..ir import Node, Shape, Tensor
 from ..strided import DIMS, broadcast
 from .fields import box_fields, broadcast_strides, enum, enum_index
 from .record import ANY_DTYPE, Cost, Operator, Values, always_together, elementwise_strides
-from .rows import keep_attrs, same_rows
+from .rows import keep_attrs, no_halves, same_rows
 
 _KINDS = list(_core.ENUMS["pointwise_kind"])
 _COMPARISONS = ("equal", "less", "less_equal")
@@ -66,6 +66,7 @@ OPERATORS = (
         order="any",
         rows=same_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),

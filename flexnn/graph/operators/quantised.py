@@ -21,7 +21,7 @@ from .fields import (
 )
 from .linear import OPERATORS as PRODUCTS
 from .record import Cost, Operator, Values, always_together, any_strides, elementwise_strides
-from .rows import WHOLE, Need, cut_window, keep_attrs, matmul_rows, same_rows, whole_rows, window_rows
+from .rows import WHOLE, Need, cut_window, keep_attrs, matmul_rows, no_halves, same_rows, whole_rows, window_rows
 from .window import OPERATORS as WINDOWS
 
 BYTE = Int(0, 255)
@@ -195,6 +195,7 @@ OPERATORS = (
         order="fixed",
         rows=_product_rows,
         cut=cut_window,
+        halves=no_halves,
         interleaves=True,
         has_panels=True,
         kernels=(),
@@ -214,6 +215,7 @@ OPERATORS = (
         order="fixed",
         rows=_product_rows,
         cut=cut_window,
+        halves=no_halves,
         interleaves=True,
         has_panels=True,
         kernels=(),
@@ -240,6 +242,7 @@ OPERATORS = (
         order="any",
         rows=same_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -259,6 +262,7 @@ OPERATORS = (
         order="own",
         rows=same_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -278,6 +282,7 @@ OPERATORS = (
         order="fixed",
         rows=window_rows,
         cut=cut_window,
+        halves=no_halves,
         interleaves=True,
         has_panels=False,
         kernels=(),
@@ -297,6 +302,7 @@ OPERATORS = (
         order="fixed",
         rows=whole_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -316,6 +322,7 @@ OPERATORS = (
         order="fixed",
         rows=matmul_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),

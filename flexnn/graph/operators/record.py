@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, dataclass_
 from ..attributes import Spec
 from ..ir import DTYPES, Node, Shape, Tensor
 from ..strided import is_contiguous
-from .rows import CutRule, RowRule, keep_attrs, whole_rows
+from .rows import CutRule, HalvesRule, RowRule, keep_attrs, no_halves, whole_rows
 
 Values = dict[str, int | float]
 """Fields of an operator's C struct, by name."""
@@ -101,6 +101,8 @@ class Operator(_Facts):
     """Rows of the inputs that some rows of the output need (operators/rows.py)."""
     cut: CutRule
     """Attributes of a node that computes some rows of the output."""
+    halves: HalvesRule
+    """Two nodes that compute the operator, one of which leaves something of each row; for one that mixes rows."""
     interleaves: bool
     """Whether the engine knows outputs to be rows of channels, so that several may share one (engine/overlaps.c)."""
     has_panels: bool
@@ -174,6 +176,7 @@ def whole_operator(
         order="fixed",
         rows=whole_rows,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),

@@ -8,7 +8,7 @@ from ..attributes import Int, Ints, int_attr, ints_attr, node_error
 from ..ir import RANK_MAX, Node, Shape, Tensor
 from .fields import enum, enum_index
 from .record import ANY_DTYPE, FLOAT, Cost, Operator, Values, always_together, contiguous_operands
-from .rows import apart_from_axis, keep_attrs, reduced_rows
+from .rows import apart_from_axis, keep_attrs, no_halves, reduced_halves, reduced_rows
 
 
 def _infer_softmax(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -96,6 +96,7 @@ OPERATORS = (
         order="axis",
         rows=apart_from_axis,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -116,6 +117,7 @@ OPERATORS = (
         order="late",
         rows=reduced_rows,
         cut=keep_attrs,
+        halves=reduced_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -135,6 +137,7 @@ OPERATORS = (
         order="axis",
         rows=apart_from_axis,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -154,6 +157,7 @@ OPERATORS = (
         order="axis",
         rows=apart_from_axis,
         cut=keep_attrs,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),

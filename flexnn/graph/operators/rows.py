@@ -62,6 +62,23 @@ the operator cannot compute some of these rows alone.
 CutRule = Callable[[Node, Cut], "dict[str, Attr]"]
 
 
+class Halves(NamedTuple):
+    """Attributes of two nodes of an operator that, one after the other, compute what one node does."""
+
+    first: dict[str, Attr]
+    """Those of the node that leaves something of each row."""
+    then: dict[str, Attr]
+    """Those of the node that joins these."""
+
+
+HalvesRule = Callable[[Node, Shape, str, int], "Halves | None"]
+"""Return the halves of a node whose first input has this shape and type, and rows on this axis; None: it has none."""
+
+
+def no_halves(node: Node, shape: Shape, dtype: str, axis: int) -> None:
+    """Return None: what the operator computes is not computed from rows apart."""
+
+
 def whole_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
     """Return None: the output is computed whole."""
     return None
@@ -105,6 +122,30 @@ def matmul_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -
 def reduced_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
     """Return the same rows of the input, unless they are reduced."""
     return (Need(axis),) if axis < ints_attr(node, "axes")[0] else None
+
+
+OF_ROWS = {
+    "mean": ("mean", "mean"),  # rows are equally long
+    "sum": ("sum", "sum"),
+    "prod": ("prod", "prod"),
+    "l1": ("l1", "sum"),
+    "l2": ("l2", "l2"),
+    "sum_square": ("sum_square", "sum"),
+    "log_sum": ("sum", "log_sum"),
+    "log_sum_exp": ("log_sum_exp", "log_sum_exp"),
+}
+"""Kinds of reductions of floats: of each row, and of what these leave."""
+OF_ANY_ROWS = {"max": ("max", "max"), "min": ("min", "min")}
+"""The same for elements of any type: what rows leave is exact."""
+
+
+def reduced_halves(node: Node, shape: Shape, dtype: str, axis: int) -> Halves | None:
+    """Return a reduction of each row, and one of what these leave."""
+    axes, kind = ints_attr(node, "axes"), str(node.attrs["kind"])
+    kinds = OF_ANY_ROWS.get(kind) or (OF_ROWS.get(kind) if dtype in ("f32", "f64") else None)
+    if kinds is None or axes[0] != axis or prod(shape[i] for i in axes[1:]) == 1:
+        return None
+    return Halves({"kind": kinds[0], "axes": axes[1:], "keepdims": 1}, node.attrs | {"kind": kinds[1]})
 
 
 def window_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:

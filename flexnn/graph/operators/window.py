@@ -9,7 +9,7 @@ from ..ir import Node, Shape, Tensor
 from ..strided import fits_inner
 from .fields import PAIR, SPATIAL, enum, enum_index, image, pixel_strides, window_fields, window_sizes
 from .record import FLOAT, Cost, Operator, Values, always_together
-from .rows import cut_resize, cut_window, resample_reach, resample_rows, resize_rows, window_rows
+from .rows import cut_resize, cut_window, no_halves, resample_reach, resample_rows, resize_rows, window_rows
 
 
 def _infer_pool(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -81,6 +81,7 @@ OPERATORS = (
         order="fixed",
         rows=window_rows,
         cut=cut_window,
+        halves=no_halves,
         interleaves=True,
         has_panels=False,
         kernels=(),
@@ -107,6 +108,7 @@ OPERATORS = (
         order="fixed",
         rows=resize_rows,
         cut=cut_resize,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -135,6 +137,7 @@ OPERATORS = (
         order="fixed",
         rows=resample_rows,
         cut=cut_resize,
+        halves=no_halves,
         interleaves=False,
         has_panels=False,
         kernels=(),
