@@ -322,6 +322,7 @@ class Drafts:
         step_bytes: int,
         storage_bytes_per_second: float,
         request_s: float,
+        latency_s: float = 0.0,
         compute_speed: float = 1.0,
         load_speed: float = 1.0,
     ) -> None: ...
