@@ -3,8 +3,8 @@
 Reads the plan's loads, in the loader's pieces and with as many readers as it has past the page cache, to the addresses
 that the plan gives them in an arena of its size, on huge pages as the session's is. Nothing is computed, checked or
 waited for beside it. One word of each line is looked at, since nobody reads what nobody looks at: a device that a host
-emulates copies into memory, and more slowly into lines that another core's cache holds (in 16 MiB 2.9 GB/s instead of
-3.4, docs/decisions/0062-latency-of-reads.md).
+emulates copies into memory, and more slowly into lines that another core's cache holds (2.9 GB/s instead of
+3.2, docs/decisions/0063-latency-of-reads.md).
 """
 
 from __future__ import annotations
