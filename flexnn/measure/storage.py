@@ -38,6 +38,8 @@ PROBE_SLICES, PROBE_SHARE = 2, 0.5
 """Slices of a size that tell how many are affordable, and what share of the time a run of all may take."""
 FIT_TURNS = 8
 """Turns in which latency and rates are found, each by the other; an error is halved by each turn."""
+SMALL_PER_BIG = 4
+"""Small slices for each big one: of few, the latency that they take once would count as time of each request."""
 HUGE_BYTES = 2 << 20
 """Bytes of a huge page, into which devices write faster (docs/decisions/0013-direct-reads.md)."""
 RUNS_MAX = 9
@@ -183,8 +185,9 @@ def _kinds(slices: list[Slice]) -> list[list[Slice]]:
 
 
 def _parts(kinds: list[list[Slice]], count: int) -> list[list[Slice]]:
-    """Return so many slices of each kind, and half as many big ones that are read one after the other."""
-    return [*(kind[:count] for kind in kinds), kinds[0][: max(count // 2, 1)]]
+    """Return so many big slices, more small ones, and half as many big ones that are read one after the other."""
+    counts = count, SMALL_PER_BIG * count
+    return [*(kind[:most] for kind, most in zip(kinds, counts, strict=False)), kinds[0][: max(count // 2, 1)]]
 
 
 def _encode(graph: Graph, costs: Costs, slices: list[Slice], addresses: list[int]) -> tuple[Loads, int]:
@@ -243,7 +246,7 @@ def _read(
 
 def _fit(parts: list[list[int]], times: list[list[float]]) -> Storage:
     """Return the rates by the sizes of slices and their times in each run. A kind takes the latency once, slices that
-    are read in turn each take it.
+    are read in turn each take it. It is not believed to be more than a big slice takes.
     """
     ends = np.cumsum([0, *map(len, parts)]).tolist()
     took = [median([sum(run[first:last]) for run in times]) for first, last in pairwise(ends)]
@@ -257,7 +260,8 @@ def _fit(parts: list[list[int]], times: list[list[float]]) -> Storage:
         if len(parts) > 2:
             per_byte = min(max((adds[0] - adds[1]) / (mean[0] - mean[1]), BYTES_SHARE_MIN * most), most)
         request = max(adds[0] - per_byte * mean[0], 0.0)
-        latency = max(took[-1] / len(in_turn) - request - per_byte * mean[-1], 0.0) if counts[0] > 1 else 0.0
+        latency = took[-1] / len(in_turn) - request - per_byte * mean[-1] if counts[0] > 1 else 0.0
+        latency = min(max(latency, 0.0), adds[0])
         found = Storage(1 / per_byte, request, latency)
     return found
 

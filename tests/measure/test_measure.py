@@ -201,6 +201,8 @@ def test_the_fit_of_the_storage_recovers_its_rates() -> None:
     assert found.bytes_per_second == pytest.approx(4e8, rel=0.01)
     assert found.request_s == pytest.approx(2e-4, rel=0.01)
     assert found.latency_s == pytest.approx(latency, rel=0.01)
+    late = [*times[:-2], 1.0, 1.0]  # somebody else's reads came between
+    assert storage._fit(parts, [late]).latency_s < 2 * adds[big]
     alone = storage._fit([[big], [big]], [[1e-3, 1e-3]])
     assert alone == storage.Storage(big / 1e-3, 0.0, 0.0)
 
