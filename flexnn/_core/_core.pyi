@@ -199,6 +199,7 @@ class Engine:
         read_bytes_per_second: int = 0,
         trace: int = 0,
         fresh: bool = False,
+        streams_last: bool = False,
     ) -> None: ...
     @property
     def bytes(self) -> int: ...

@@ -41,7 +41,8 @@ class FixedRun:
         try:
             plan = self._plan_first()
             self._engine = Engine(
-                options.switches(direct=file.direct_fd >= 0), trace=2 if options.trace else int(options.measures)
+                options.switches(direct=file.direct_fd >= 0)._replace(streams_last=True),
+                trace=2 if options.trace else int(options.measures),
             )
         except BaseException:
             self._close_spill()

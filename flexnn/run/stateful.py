@@ -83,8 +83,8 @@ class StateRun:
         self.last_run: dict[str, int] = {}
         self._make_state()
         self._budget = self._measured(self._planned(options.memory))
-        traces = 2 if options.trace else int(options.measures)
-        self._engine = Engine(options.switches(direct=file.direct_fd >= 0), trace=traces)
+        switches = options.switches(direct=file.direct_fd >= 0)._replace(streams_last=True)
+        self._engine = Engine(switches, trace=2 if options.trace else int(options.measures))
         self.threads = self._engine.threads
         try:
             self._bind(self._budget)

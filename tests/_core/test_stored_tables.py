@@ -41,9 +41,9 @@ class Stored:
         self.count = count
 
     def open(
-        self, threads: int = 1, direct_fd: int = -1, pinned: range = range(0), **switches: int
+        self, threads: int = 1, direct_fd: int = -1, pinned: range = range(0), spare: int = 0, **switches: int
     ) -> _core.EngineSession:
-        """``pinned``: chunks that the arena pins, behind the workspace."""
+        """``pinned``: chunks that the arena pins, behind the workspace. ``spare``: bytes of it that nothing uses."""
         nothing, pins = np.zeros(0, _core.LOAD_DTYPE), np.zeros(min(len(pinned), 1), _core.LOAD_DTYPE)
         at, begin = threads * int(self.nodes["workspace_bytes"][0]), pinned.start * CHUNK // PAGE * PAGE
         pins["file_offset"], pins["address"], pins["check_lead"] = PAGE + begin, at, pinned.start * CHUNK - begin
@@ -51,7 +51,7 @@ class Stored:
         pins["bytes"] = -(-(pinned.stop * CHUNK - begin) // PAGE) * PAGE
         return _core.EngineSession(
             nodes=self.nodes, steps=self.steps, pinned=pins, loads=nothing, tables=self.tables, crcs=self.crcs,
-            arena_bytes=at + int(pins["bytes"].sum()), zeros_offset=0, zeros_count=0,
+            arena_bytes=at + int(pins["bytes"].sum()) + spare, zeros_offset=0, zeros_count=0,
             io_bytes=[8 * self.count, ROW * self.count], input_count=1, fd=self.file.fileno(), direct_fd=direct_fd,
             threads=threads, **switches,
         )  # fmt: skip
