@@ -21,16 +21,23 @@ static void take_huge_pages(char *arena, int64_t size) {
     madvise(arena, (size_t)size, MADV_HUGEPAGE);
 }
 
+/* Where an arena of `size` bytes starts in a huge page. Pages of one that grows stay whole. */
+static uintptr_t rest_of(const fx_arena *a, int64_t size) {
+    if (a->memory && fx_arena_size(a->bytes) >= HUGE_BYTES)
+        return (uintptr_t)a->memory % HUGE_BYTES;
+    return a->ends_whole ? (uintptr_t)(HUGE_BYTES - size % HUGE_BYTES) % HUGE_BYTES : 0;
+}
+
 /* Zeroed memory, aligned. */
-static char *map(int64_t bytes) {
+static char *map(const fx_arena *a, int64_t bytes) {
     const int64_t size = fx_arena_size(bytes), spare = size >= HUGE_BYTES ? HUGE_BYTES : 0;
     char *start = mmap(NULL, (size_t)(size + spare), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
         return NULL;
     if (!spare)
         return start;
-    char *arena = (char *)(((uintptr_t)start + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES);
-    ptrdiff_t before = arena - start;
+    const ptrdiff_t before = (ptrdiff_t)((rest_of(a, size) - (uintptr_t)start) % HUGE_BYTES);
+    char *arena = start + before;
     if (before)
         munmap(start, (size_t)before);
     if (before < spare)
@@ -61,7 +68,7 @@ fx_status fx_arena_grow(fx_arena *a, int64_t bytes) {
         return FX_ERR_RUNNING;
     if (a->memory && bytes <= a->bytes)
         return FX_OK;
-    char *larger = fx_arena_is_lost(a) ? NULL : map(bytes);
+    char *larger = fx_arena_is_lost(a) ? NULL : map(a, bytes);
     if (!larger)
         return FX_ERR_MEMORY;
     const int64_t size = a->memory ? fx_arena_size(a->bytes) : 0;

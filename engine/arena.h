@@ -19,11 +19,12 @@ typedef struct fx_arena {
                    * every program is unbound and the engine is trimmed */
     int64_t bytes;
     atomic_int state; /* fx_arena_state */
+    int ends_whole;   /* its end, not its start, is aligned to a huge page */
 } fx_arena;
 
 /* Grows the arena to at least `bytes`; its contents stay, and the new bytes are zeros. It is aligned to a page, and
- * where a huge page fits, to that, and takes huge pages. Untouched pages take no memory. FX_ERR_RUNNING; FX_ERR_MEMORY:
- * the arena is as it was, or lost. */
+ * where a huge page fits its start, or its end, to that; it takes huge pages, which stay whole as it grows. Untouched
+ * pages take no memory. FX_ERR_RUNNING; FX_ERR_MEMORY: the arena is as it was, or lost. */
 fx_status fx_arena_grow(fx_arena *a, int64_t bytes);
 /* Returns what lies beyond `bytes` to the system. FX_ERR_RUNNING. */
 fx_status fx_arena_cut(fx_arena *a, int64_t bytes);

@@ -37,11 +37,26 @@ fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_plac
     return table->bytes / rows.bytes >= rows.count ? FX_OK : FX_ERR_BOUNDS;
 }
 
+/* A chunk that the program has pinned, as a product does that shares the table; NULL if it has not. */
+static const char *pinned_chunk(const fx_bound *b, int64_t offset, int64_t bytes) {
+    const fx_program *p = &b->program;
+    for (uint32_t i = 0; i < p->pinned_count; i++) {
+        const fx_load *load = &p->pinned[i];
+        const int64_t from = offset - load->file_offset - load->check_lead;
+        if (from >= 0 && from + bytes <= load->check_bytes)
+            return b->engine->arena.memory + load->address + load->check_lead + from;
+    }
+    return NULL;
+}
+
 static fx_status read_chunk(const fx_row_table *face, int64_t i, void *workspace, const char **chunk) {
     const fx_stored_table *t = (const fx_stored_table *)face;
     fx_engine *e = t->bound->engine;
     const int64_t from = i * face->chunk_bytes, rest = t->place->bytes - from;
     const int64_t bytes = rest < face->chunk_bytes ? rest : face->chunk_bytes, offset = t->place->file_offset + from;
+    *chunk = pinned_chunk(t->bound, offset, bytes);
+    if (*chunk)
+        return FX_OK;
     int64_t begin = offset, end = offset + bytes;
     char *to = workspace;
     const fx_file *file = &t->bound->program.file;

@@ -45,7 +45,7 @@ static int twins(const fx_problem *p, uint32_t i) {
 fx_status fx_problem_check(const fx_problem *p) {
     int64_t steps = 0, items = 0;
     if (p->io_align < 1 || p->io_align > (1 << 20) || (p->io_align & (p->io_align - 1)) || !sane(p->step_bytes) ||
-        !(p->storage_bytes_per_second > 0) || !(p->request_s >= 0) ||
+        !(p->storage_bytes_per_second > 0) || !(p->request_s >= 0) || !(p->latency_s >= 0) ||
         !(p->compute_speed > 0 && p->compute_speed <= 1) || !(p->load_speed > 0 && p->load_speed <= 1))
         return FX_ERR_PARAMS;
     for (uint32_t i = 0; i < p->node_count; i++) {

@@ -1,6 +1,7 @@
 /* Predicted times. The model is the engine's protocol (engine.h): loads one after the other, steps one after the other,
  * two counters. A load takes its bytes by the storage's rate plus a request, a step what its kernel takes; while both
- * go on they slow each other down as the machine was measured to do. */
+ * go on they slow each other down as the machine was measured to do. Bytes come a latency after the load could start,
+ * however long the loads before it take meanwhile: several are under way at once. */
 #include "flexnn/draft.h"
 
 #define RUNS 3 /* simulated one after the other until a run equals the one before it; the last is the steady state */
@@ -14,20 +15,50 @@ typedef struct loader {
     int64_t base;         /* steps before its run */
     int64_t after;        /* steps after which it may start */
     double left;          /* seconds that are left of it, when nothing else goes on */
+    double wait, latency; /* seconds until its bytes begin to come, once it may start */
+    double before;        /* seconds of the run before; negative in the first run */
 } loader;
 
-static void begin_load(loader *l) {
+/* The next load begins at `now`, in step j: part of its latency may have passed while others were read. */
+static void begin_load(loader *l, const fx_mark *marks, int64_t j, double now) {
     l->after = l->base + l->loads[l->next].wait_steps;
     l->left = l->loads[l->next].seconds;
+    l->wait = l->latency;
+    if (l->after > j || !l->latency)
+        return;
+    double since = l->after >= 0 ? now - marks[l->after].now : 0.0;
+    if (l->after < 0)
+        since = l->after < -l->steps || l->before < 0 ? l->latency : now + l->before - marks[l->after + l->steps].now;
+    l->wait = since < l->latency ? l->latency - since : 0.0;
 }
 
-static void finish_load(loader *l) {
+static void finish_load(loader *l, const fx_mark *marks, int64_t j, double now) {
     l->done++;
     if (++l->next == l->count) {
         l->next = 0;
         l->base += l->steps;
     }
-    begin_load(l);
+    begin_load(l, marks, j, now);
+}
+
+/* The loads that go on while step j computes for `work` seconds from `now` on; returns when the step ends. */
+static double pass_step(loader *l, const fx_problem *p, const fx_mark *marks, int64_t j, double work, double now) {
+    const double progress = p->load_speed / p->compute_speed; /* of a load while a second of computing is done */
+    while (l->after <= j && l->wait < work) {
+        now += l->wait;
+        work -= l->wait;
+        l->wait = 0.0;
+        if (l->left >= work * progress) {
+            l->left -= work * progress;
+            return now + work / p->compute_speed;
+        }
+        now += l->left / p->load_speed;
+        work -= l->left / progress;
+        finish_load(l, marks, j, now);
+    }
+    if (l->after <= j)
+        l->wait -= work;
+    return now + work;
 }
 
 void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
@@ -38,40 +69,29 @@ void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
         d->loads[k] = (fx_draft_load){(double)slice->arena_bytes * byte_s + p->request_s, slice->wait_steps};
         k += !slice->is_pinned;
     }
-    loader l = {.loads = d->loads, .count = loads, .steps = steps, .after = INT64_MAX};
+    loader l = {.loads = d->loads, .count = loads, .steps = steps, .after = INT64_MAX, .before = -1.0};
+    l.latency = p->latency_s;
     if (loads)
-        begin_load(&l);
-    const double loads_s = 1.0 / p->load_speed, steps_s = 1.0 / p->compute_speed; /* of a second of each alone */
-    const double progress = p->load_speed * steps_s; /* of a load while a second of computing is done */
+        begin_load(&l, d->marks, -1, 0.0);
     d->seconds = d->stall_s = 0.0;
     for (int64_t run = 0; run < RUNS; run++) {
         double now = 0.0, stall = 0.0;
         for (int64_t j = 0; j < steps; j++) {
             fx_mark *mark = &d->marks[j];
-            if (run && mark->done == l.done && mark->left == l.left) { /* from here on this run equals the one before */
+            if (run && mark->done == l.done && mark->left == l.left && mark->wait == l.wait) { /* from here on this run equals the one before */
                 d->seconds += now - mark->now;
                 d->stall_s += stall - mark->stall;
                 return;
             }
-            *mark = (fx_mark){now, stall, l.left, l.done};
+            *mark = (fx_mark){now, stall, l.left, l.wait, l.done};
             while (l.done < d->steps[j].wait_loads) { /* ends, as no load waits for a step that waits for it */
-                now += l.left;
-                stall += l.left;
-                finish_load(&l);
+                now += l.wait + l.left;
+                stall += l.wait + l.left;
+                finish_load(&l, d->marks, j, now);
             }
-            double work = d->steps[j].seconds;
-            while (l.after <= j && l.left < work * progress) {
-                now += l.left * loads_s;
-                work -= l.left * loads_s * p->compute_speed;
-                finish_load(&l);
-            }
-            if (l.after <= j) {
-                l.left -= work * progress;
-                now += work * steps_s;
-            } else {
-                now += work;
-            }
+            now = pass_step(&l, p, d->marks, j, d->steps[j].seconds, now);
         }
+        l.before = now;
         d->seconds = now;
         d->stall_s = stall;
         l.done -= loads;

@@ -387,3 +387,22 @@ def test_plans_are_made_by_measured_times(tmp_path: Path, monkeypatch: pytest.Mo
         with flexnn.Session(artifact, kv_capacity=64, profile="measure", progress=told.append) as session:
             assert session.statistics()["machine"]["measured_times"]
     assert len(told) == 1
+
+
+def test_runs_teach_later_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that was busy when it was measured would else be planned for as a slow one for ever."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    artifact = flexnn.compile(write_grouped(tmp_path / "m.onnx", Sizes(heads=8, groups=4, dim=64, inner=2048)))
+    with pytest.raises(flexnn.BudgetError) as refused:
+        flexnn.Session(artifact, 1, kv_capacity=64)
+    memory, found = refused.value.minimum + (1 << 20), []
+    for _ in range(2):
+        with flexnn.Session(artifact, memory, kv_capacity=64, profile="measure", trace=True) as session:
+            found.append(session.statistics()["machine"]["storage_bytes_per_second"])
+            for _ in range(32):
+                session.run(None, {"input_ids": np.ones((1, 1), np.int64)})
+            assert session.last_run["bytes_read"]
+            events = session.trace_events()["traceEvents"]
+            loads = [e for e in events if e["ph"] == "X" and "bytes" in e["args"]]
+            assert len(loads) == len(session.plan.loads)
+    assert found[0] != found[1]

@@ -6,10 +6,10 @@
 The limit is what Python and numpy take once they are imported, and so many MiB: the import of FlexNN or of llama.cpp
 is within. FlexNN gets the limit less what its process takes before it opens the session, and less 1 MiB; keys and
 values of 256 tokens are 16 bits wide. FlexNN reads past the page cache; what only reading the same bytes takes in the
-same process stands beside its time (alone), and so does the least time of any plan by the rates that were measured
-when the model was first opened (bound). The gap is the time over the larger of the two. Text and reading take turns,
-and figures are medians, since a device that others use, too, is not equally fast from second to second. Needs root, as
-python -m bench.budgets limit does.
+same process stands beside its time (alone), and so does the least time of any plan by the rates that the profile knows,
+or by the device's rate of the same minute where that is higher (bound). The gap is the time over the larger of the two.
+Text and reading take turns, and figures are medians, since a device that others use, too, is not equally fast from
+second to second. Needs root, as python -m bench.budgets limit does.
 """
 
 from __future__ import annotations

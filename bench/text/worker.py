@@ -89,7 +89,10 @@ def _take(session: flexnn.Session, asked: Text) -> dict[str, Any]:
     """Return the figures of a text, and of reading alone after it. It closes the session."""
     made = decoded(session, asked.prompt, asked.tokens // TURNS, asked.seconds / TURNS)
     bound_ms, pinned = session.plan.bound_ms, session.plan.pinned_bytes
+    rate = session.statistics()["machine"]["storage_bytes_per_second"]
     told = device(session, asked.path)
+    if told["bytes"]:  # the device may be faster now than it was when it was measured
+        bound_ms *= min(1.0, told["read_ms"] * rate / told["bytes"] / 1e3)
     gap = median(made["times_s"]) * 1e3 / max(bound_ms, told["read_ms"])
     return made | told | {"bound_ms": bound_ms, "pinned": pinned, "gap": gap}
 

@@ -199,6 +199,7 @@ class Engine:
         read_bytes_per_second: int = 0,
         trace: int = 0,
         fresh: bool = False,
+        streams_last: bool = False,
     ) -> None: ...
     @property
     def bytes(self) -> int: ...
@@ -322,6 +323,7 @@ class Drafts:
         step_bytes: int,
         storage_bytes_per_second: float,
         request_s: float,
+        latency_s: float = 0.0,
         compute_speed: float = 1.0,
         load_speed: float = 1.0,
     ) -> None: ...

@@ -72,6 +72,7 @@ cdef extern from "flexnn/engine.h" nogil:
         int64_t read_bytes_per_second
         int trace
         int fresh
+        int streams_last
 
     ctypedef struct fx_interrupt:
         int (*is_wanted)(void *) noexcept nogil

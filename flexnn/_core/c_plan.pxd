@@ -44,7 +44,7 @@ cdef extern from "flexnn/draft.h" nogil:
         const fx_lifetime *lifetimes
         uint32_t node_count, variant_count, constant_count, gap_count, item_count, lifetime_count
         int64_t io_align, step_bytes
-        double storage_bytes_per_second, request_s, compute_speed, load_speed
+        double storage_bytes_per_second, request_s, latency_s, compute_speed, load_speed
         bint has_twins
 
     ctypedef struct fx_draft:

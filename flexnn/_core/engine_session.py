@@ -21,6 +21,7 @@ ENGINE_OPTIONS = (
     "read_bytes_per_second",
     "trace",
     "fresh",
+    "streams_last",
 )
 
 

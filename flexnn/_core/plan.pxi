@@ -17,8 +17,8 @@ cdef class Drafts:
     cdef tuple buffers
 
     def __cinit__(self, *, nodes, variants, constants, gaps, items, lifetimes, int64_t io_align, int64_t step_bytes,
-                  double storage_bytes_per_second, double request_s, double compute_speed=1.0,
-                  double load_speed=1.0):
+                  double storage_bytes_per_second, double request_s, double latency_s=0.0,
+                  double compute_speed=1.0, double load_speed=1.0):
         cdef _Buffer node_buffer = _records(nodes, sizeof(fx_draft_node), "nodes")
         cdef _Buffer variant_buffer = _records(variants, sizeof(fx_variant), "variants")
         cdef _Buffer constant_buffer = _records(constants, sizeof(fx_constant), "constants")
@@ -35,7 +35,7 @@ cdef class Drafts:
         p.lifetimes, p.lifetime_count = <const fx_lifetime *>lifetime_buffer.view.buf, len(lifetimes)
         p.io_align, p.step_bytes = io_align, step_bytes
         p.storage_bytes_per_second, p.request_s = storage_bytes_per_second, request_s
-        p.compute_speed = compute_speed
+        p.latency_s, p.compute_speed = latency_s, compute_speed
         p.load_speed = load_speed
         _plan_check(fx_problem_check(p))
         cdef uint32_t i

@@ -42,6 +42,7 @@ def throttled(machine: MachineProfile, bytes_per_second: int) -> MachineProfile:
         machine,
         storage_bytes_per_second=min(machine.storage_bytes_per_second, bytes_per_second),
         request_s=machine.request_s * busy,
+        latency_s=machine.latency_s * busy,
         compute_speed=1.0 - (1.0 - machine.compute_speed) * busy,
         load_speed=1.0 - (1.0 - machine.load_speed) * busy,
     )

@@ -25,12 +25,13 @@ MARKS_MAX = 5 * VARIANTS_MAX
 _MARKS = (b",", b"[", b"{")
 KEPT_MAX, KEPT_BYTES_MAX = 512, 32 << 20
 """Most profiles that are kept, and most bytes of them; the one that was stored last stays in any case."""
-VERSION = 5
+VERSION = 6
 _RANGES = {
     "flops_per_second": (1e6, 1e16),
     "bytes_per_second": (1e6, 1e14),
     "storage_bytes_per_second": (1e3, 1e13),
     "request_s": (0.0, 10.0),
+    "latency_s": (0.0, 10.0),
     "step_s": (0.0, 1.0),
     "compute_speed": (0.01, 1.0),
     "load_speed": (0.01, 1.0),

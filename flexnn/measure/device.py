@@ -110,6 +110,7 @@ def _with_storage(
         machine,
         storage_bytes_per_second=storage.bytes_per_second,
         request_s=storage.request_s,
+        latency_s=storage.latency_s,
         compute_speed=speeds[0],
         load_speed=speeds[1],
     )

@@ -81,6 +81,7 @@ class Watch:
             scales={name: scale * compute for name, scale in machine.scales.items()},
             storage_bytes_per_second=machine.storage_bytes_per_second / read,
             request_s=machine.request_s * read,
+            latency_s=machine.latency_s * read,
         )
 
 

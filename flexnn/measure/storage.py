@@ -2,17 +2,17 @@
 artifact.
 
 Slices of two sizes give bytes per second and seconds per request, first alone, then while steps compute. The loader
-reads several at once, so the time of a slice is the time that it adds to those before it. Runs find the file in one of
-two states: if the page cache can hold all of it, reading a second time is measured; if not, or with direct I/O, reading
-from the device.
+reads several at once, so the time of a slice is the time that it adds to those before it. Big and small ones are not
+read at once: the last of each kind lies where the first of the next kind goes. Big ones in one place, each of which
+waits for the one before it, give the latency. Runs find the file in one of two states: if the page cache can hold all
+of it, reading a second time is measured; if not, or with direct I/O, reading from the device.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from itertools import compress, zip_longest
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +34,14 @@ if TYPE_CHECKING:
 BIG_BYTES, SMALL_BYTES = 1 << 20, 96 << 10
 """Bytes that big and small slices aim at; slices are whole panels."""
 SLICES_MAX = 24
-PROBE_SLICES = 2
+PROBE_SLICES, PROBE_SHARE = 2, 0.5
+"""Slices of a size that tell how many are affordable, and what share of the time a run of all may take."""
+FIT_TURNS = 8
+"""Turns in which latency and rates are found, each by the other; an error is halved by each turn."""
+SMALL_PER_BIG = 4
+"""Small slices for each big one: of few, the latency that they take once would count as time of each request."""
+HUGE_BYTES = 2 << 20
+"""Bytes of a huge page, into which devices write faster (docs/decisions/0013-direct-reads.md)."""
 RUNS_MAX = 9
 READS_PER_STEP_TIME = 0.5
 """Time of the loads of a run that also computes, as a fraction of the time of its steps."""
@@ -53,6 +60,7 @@ class Storage:
 
     bytes_per_second: float
     request_s: float
+    latency_s: float = 0.0
 
 
 @quick_dataclass(slots=True, frozen=True)
@@ -75,16 +83,17 @@ def measure_storage(graph: Graph, costs: Costs, file: File, *, arena_bytes: int,
     """
     end = time.perf_counter() + seconds
     room = arena_bytes - costs.zeros_bytes - 2 * DIRECT_ALIGN
-    slices = _slices(graph, costs, room)
-    if not slices:
+    kinds = _kinds(_slices(graph, costs, room))
+    if not kinds:
         return None
     drop = file.direct_fd < 0 and _cache_room() < os.fstat(file.fd).st_size
-    probe = _read(graph, costs, file, _by_size(slices[:PROBE_SLICES]), room, end, drop)
-    spent = median([sum(run) for run in probe])
-    affordable = int(seconds / 2 / max(spent, 1e-9)) * PROBE_SLICES
-    slices = _by_size(slices[: max(affordable // 2 * 2, PROBE_SLICES)])
-    times = _read(graph, costs, file, slices, room, end, drop)
-    return _fit([size for *_, size in slices], times)
+    parts = _parts(kinds, PROBE_SLICES)
+    times = _read(graph, costs, file, parts, room, end, drop)
+    affordable = int(seconds * PROBE_SHARE / max(median([sum(run) for run in times]), 1e-9) * PROBE_SLICES)
+    if affordable > PROBE_SLICES:
+        parts = _parts(kinds, affordable)
+        times = _read(graph, costs, file, parts, room, end, drop)
+    return _fit([[size for *_, size in part] for part in parts], times)
 
 
 def measure_overlap(
@@ -111,7 +120,7 @@ def measure_overlap(
     for _ in range(steps):
         bench.add(case, case.large)
     at = align_up(bench.arena_bytes, DIRECT_ALIGN)
-    loads, arena = _encode(graph, costs, slices, at, room)
+    loads, arena = _encode(graph, costs, slices, _rotating(costs, slices, at, room))
     session = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
     compute: list[float] = []
     read: list[float] = []
@@ -168,35 +177,59 @@ def _slices(graph: Graph, costs: Costs, room: int) -> list[Slice]:
     return [found_slice for pair in zip_longest(*found) for found_slice in pair if found_slice]
 
 
-def _by_size(slices: list[Slice]) -> list[Slice]:
-    """Return the slices, the big ones first."""
-    return sorted(slices, key=lambda each: -each[2])
+def _kinds(slices: list[Slice]) -> list[list[Slice]]:
+    """Return the big slices and the small ones; all together where there is one kind."""
+    mean = sum(size for *_, size in slices) / max(len(slices), 1)
+    kinds = [each for each in slices if each[2] > mean], [each for each in slices if each[2] <= mean]
+    return [kind for kind in kinds if kind]
 
 
-def _encode(graph: Graph, costs: Costs, slices: list[Slice], at: int, room: int) -> tuple[Loads, int]:
-    """Return loads of the slices to rotating places from ``at`` on, and the bytes of the arena that they need."""
+def _parts(kinds: list[list[Slice]], count: int) -> list[list[Slice]]:
+    """Return so many big slices, more small ones, and half as many big ones that are read one after the other."""
+    counts = count, SMALL_PER_BIG * count
+    return [*(kind[:most] for kind, most in zip(kinds, counts, strict=False)), kinds[0][: max(count // 2, 1)]]
+
+
+def _encode(graph: Graph, costs: Costs, slices: list[Slice], addresses: list[int]) -> tuple[Loads, int]:
+    """Return loads of the slices to these places, and the bytes of the arena up to the last of them."""
     weights, offsets, sizes = zip(*slices, strict=True)
-    rows = load_rows(graph, weights, offsets, sizes, [0] * len(sizes), costs.io_align)
+    rows = load_rows(graph, weights, offsets, sizes, addresses, costs.io_align)
     loads = np.array(rows, _core.LOAD_DTYPE)
-    start, arena = at, at
-    largest = max(costs.room_bytes(size) for size in sizes)
-    for i, size in enumerate(sizes):
-        if at + costs.room_bytes(size) > start + max(min(room, TARGET_BYTES), largest):
-            at = start
-        loads["address"][i] = at
-        at = align_up(at + int(loads["bytes"][i]), costs.io_align)
-        arena = max(arena, at)
-    return loads, arena
+    return loads, align_up(int((loads["address"] + loads["bytes"]).max()), costs.io_align)
+
+
+def _rotating(costs: Costs, slices: list[Slice], start: int, room: int) -> list[int]:
+    """Return places of the slices, one behind the other from ``start`` on, again and again."""
+    sizes = [align_up(costs.room_bytes(size), costs.io_align) for *_, size in slices]
+    end, at, found = start + max(min(room, TARGET_BYTES), *sizes), start, list[int]()
+    for size in sizes:
+        at = at if at + size <= end else start
+        found.append(at)
+        at += size
+    return found
+
+
+def _apart(costs: Costs, parts: list[list[Slice]], start: int, room: int) -> list[int]:
+    """Return places of the slices of all parts; those of the last part, and the last ones of each, are ``start``, where
+    the next part begins.
+    """
+    *kinds, in_turn = parts
+    places: list[int] = []
+    for kind in kinds:
+        places += [*_rotating(costs, kind, start, room)[:-1], start]
+    return places + [start] * len(in_turn)
 
 
 def _read(
-    graph: Graph, costs: Costs, file: File, slices: list[Slice], room: int, end: float, drop: bool
+    graph: Graph, costs: Costs, file: File, parts: list[list[Slice]], room: int, end: float, drop: bool
 ) -> list[list[float]]:
     """Return the seconds of each slice in each run until ``end``; ``drop``: each run finds the page cache empty."""
     bench = Bench(graph, costs, LINE)
     at = align_up(bench.arena_bytes, DIRECT_ALIGN)
-    loads, arena = _encode(graph, costs, slices, at, room)
-    session = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
+    slices = [each for part in parts for each in part]
+    loads, arena = _encode(graph, costs, slices, _apart(costs, parts, at, room))
+    whole = align_up(arena, HUGE_BYTES)
+    session = bench.open(loads, file.crcs, file.fd, file.direct_fd, whole if whole - at <= room else arena)
     times: list[list[float]] = []
     try:
         while len(times) < 2 or (len(times) < RUNS_MAX and time.perf_counter() < end):
@@ -211,24 +244,26 @@ def _read(
     return times[1:]
 
 
-def _fit(sizes: list[int], times: list[list[float]]) -> Storage:
-    """Return bytes per second and seconds per request, from all big slices of a run and all small ones, of which the
-    readers finish several at once.
+def _fit(parts: list[list[int]], times: list[list[float]]) -> Storage:
+    """Return the rates by the sizes of slices and their times in each run. A kind takes the latency once, slices that
+    are read in turn each take it. It is not believed to be more than a big slice takes.
     """
-    is_big = [size > sum(sizes) / len(sizes) for size in sizes]
-    if all(is_big) or not any(is_big):
-        return Storage(sum(sizes) / median([sum(run) for run in times]), 0.0)
-    kinds = is_big, [not big for big in is_big]
-    size = [_mean(compress(sizes, kind)) for kind in kinds]
-    took = [median([_mean(compress(run, kind)) for run in times]) for kind in kinds]
-    most = took[0] / size[0]
-    per_byte = min(max((took[0] - took[1]) / (size[0] - size[1]), BYTES_SHARE_MIN * most), most)
-    return Storage(1 / per_byte, max(took[0] - per_byte * size[0], 0.0))
-
-
-def _mean(values: Iterable[float]) -> float:
-    known = list(values)
-    return sum(known) / len(known)
+    ends = np.cumsum([0, *map(len, parts)]).tolist()
+    took = [median([sum(run[first:last]) for run in times]) for first, last in pairwise(ends)]
+    counts, in_turn = [len(part) for part in parts], parts[-1]
+    mean = [sum(part) / len(part) for part in parts]
+    found = Storage(1.0, 0.0)
+    for _ in range(FIT_TURNS if counts[0] > 1 else 1):
+        adds = [max(all_s - found.latency_s, all_s / 2) / count for all_s, count in zip(took, counts, strict=True)]
+        most = adds[0] / mean[0]
+        per_byte = most
+        if len(parts) > 2:
+            per_byte = min(max((adds[0] - adds[1]) / (mean[0] - mean[1]), BYTES_SHARE_MIN * most), most)
+        request = max(adds[0] - per_byte * mean[0], 0.0)
+        latency = took[-1] / len(in_turn) - request - per_byte * mean[-1] if counts[0] > 1 else 0.0
+        latency = min(max(latency, 0.0), adds[0])
+        found = Storage(1 / per_byte, request, latency)
+    return found
 
 
 def _cache_room() -> int:

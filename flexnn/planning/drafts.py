@@ -105,6 +105,7 @@ class Drafting:
             step_bytes=step_bytes,
             storage_bytes_per_second=machine.storage_bytes_per_second,
             request_s=machine.request_s,
+            latency_s=machine.latency_s,
             compute_speed=machine.compute_speed,
             load_speed=machine.load_speed,
         )

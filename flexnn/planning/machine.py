@@ -28,7 +28,7 @@ class MachineProfile:
     storage_bytes_per_second: float = 1.0e9
     """Rate from storage to memory."""
     request_s: float = 60e-6
-    """Time of each load in addition to its bytes."""
+    """Time of each load in addition to its bytes, when others are under way beside it."""
     step_s: float = 4e-6
     """Time to hand a step to the threads and to wait for the last of them."""
     compute_speed: float = 1.0
@@ -39,6 +39,8 @@ class MachineProfile:
     """(fixed, channels) seconds of the variants that were measured with the plan's threads, by ``variant_key``."""
     scales: Mapping[str, float] = field(default_factory=dict)
     """Ratio of measured to analytic time by kernel or operator, for variants that were not measured."""
+    latency_s: float = 0.0
+    """Time from when a load may start until its bytes begin to come, which passes while others are read."""
 
     @classmethod
     def measure(cls) -> MachineProfile:

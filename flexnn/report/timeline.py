@@ -1,5 +1,6 @@
 """Predicted times of a program's steps and loads. The model is that of the planner (planner/timeline.c): steps one
-after the other, loads one after the other, two counters, and both slower while both go on.
+after the other, loads one after the other, two counters, both slower while both go on, and bytes that come a latency
+after their load could start.
 """
 
 from __future__ import annotations
@@ -60,25 +61,27 @@ def step_seconds(plan: Plan, costs: Costs) -> F64:
 
 
 def _simulated(plan: Plan, machine: MachineProfile, alone: list[float], reads: list[float]) -> Timeline:
-    loader, total = _Loader(plan, reads), len(alone)
+    loader, total = _Loader(plan, reads, machine.latency_s), len(alone)
     steps, wait_loads = np.zeros((total, 2)), plan.steps["wait_loads"].tolist()
     progress = machine.load_speed / machine.compute_speed
     now = start = 0.0
     for run in range(RUNS):
         start = now
         for j in range(total):
+            loader.ends.append(now)
             while loader.done < run * len(reads) + wait_loads[j]:
-                now = loader.finish(now, now + loader.left)
+                now = loader.finish(now + loader.waits(now), loader.left)
             steps[j, 0], work = now, alone[j]
-            while loader.may_begin(run * total + j) and loader.left < work * progress:
+            while loader.may_begin(run * total + j) and (waits := loader.waits(now)) < work:
+                now, work = now + waits, work - waits
+                if loader.left >= work * progress:
+                    loader.goes_on(now, work * progress)
+                    now, work = now + work / machine.compute_speed, 0.0
+                    break
                 took = loader.left / machine.load_speed
                 work -= took * machine.compute_speed
-                now = loader.finish(now, now + took)
-            if loader.may_begin(run * total + j):
-                loader.goes_on(now, work * progress)
-                now += work / machine.compute_speed
-            else:
-                now += work
+                now = loader.finish(now, took)
+            now += work
             steps[j, 1] = now
     return Timeline(steps - start, loader.spans - start, now - start)
 
@@ -86,8 +89,10 @@ def _simulated(plan: Plan, machine: MachineProfile, alone: list[float], reads: l
 class _Loader:
     """The loader: its next load, and how far it is."""
 
-    def __init__(self, plan: Plan, reads: list[float]) -> None:
-        self._reads, self._steps = reads, len(plan.steps)
+    def __init__(self, plan: Plan, reads: list[float], latency: float) -> None:
+        self._reads, self._steps, self._latency = reads, len(plan.steps), latency
+        self.ends: list[float] = []
+        """When the steps before each step have ended, in all runs."""
         self._wait_steps = plan.loads["wait_steps"].tolist()
         self.done = 0
         """Loads that are done, in all runs."""
@@ -102,17 +107,28 @@ class _Loader:
         """
         if not self._reads:
             return False
+        return self.done < (RUNS + 1) * len(self._reads) and self._after() <= step
+
+    def _after(self) -> int:
         run, load = divmod(self.done, len(self._reads))
-        return run <= RUNS and run * self._steps + int(self._wait_steps[load]) <= step
+        return run * self._steps + int(self._wait_steps[load])
+
+    def waits(self, now: float) -> float:
+        """Return the seconds from ``now`` until the bytes of the next load come, which may begin."""
+        after = self._after()
+        if self._begun is not None or after < 0:
+            return 0.0
+        return max(self.ends[after] + self._latency - now, 0.0)
 
     def goes_on(self, now: float, seconds: float) -> None:
         """Let the load go on from ``now``, for seconds of it alone."""
         self._begun = now if self._begun is None else self._begun
         self.left -= seconds
 
-    def finish(self, now: float, end: float) -> float:
-        """End the load that goes on from ``now``; return its end."""
+    def finish(self, now: float, seconds: float) -> float:
+        """End the load that goes on for so many seconds from ``now``; return its end."""
         run, load = divmod(self.done, len(self._reads))
+        end = now + seconds
         if run < RUNS:
             self.spans[load] = now if self._begun is None else self._begun, end
         self.done += 1

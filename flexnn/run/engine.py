@@ -51,6 +51,8 @@ class Switches(NamedTuple):
     """Most bytes that the loader reads in a second; 0: no limit."""
     fresh: bool = False
     """Whether the memory of each streamed weight is given back before it is loaded again."""
+    streams_last: bool = False
+    """Whether loads go to the end of the arena, so that its end lies on whole huge pages, not its start."""
 
 
 class Engine:
@@ -69,6 +71,7 @@ class Engine:
                 read_bytes_per_second=switches.read_bytes_per_second,
                 trace=trace,
                 fresh=switches.fresh,
+                streams_last=switches.streams_last,
             )
         except _core.EngineError as error:
             raise SessionError(str(error)) from None

@@ -41,7 +41,8 @@ class FixedRun:
         try:
             plan = self._plan_first()
             self._engine = Engine(
-                options.switches(direct=file.direct_fd >= 0), trace=2 if options.trace else int(options.measures)
+                options.switches(direct=file.direct_fd >= 0)._replace(streams_last=True),
+                trace=2 if options.trace else int(options.measures),
             )
         except BaseException:
             self._close_spill()
@@ -205,13 +206,9 @@ class FixedRun:
 
     def trace_events(self) -> dict[str, Any]:
         """Return the last run as trace events. Raises SessionError if it was not traced."""
-        from .trace import trace_events
+        from .trace import traced
 
-        program = self._bound.program if self._options.trace and self.last_run else None
-        trace, lanes, stalls = (program.trace, program.lanes, program.stalls) if program is not None else (None,) * 3
-        if trace is None or lanes is None or stalls is None:
-            raise SessionError("there is no trace: open the session with trace=True, and run it")
-        return trace_events(self.plan, trace, lanes, stalls)
+        return traced(self.plan, self._bound.program if self._options.trace and self.last_run else None)
 
     def close(self, *, learn: bool = True) -> None:
         """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""

@@ -10,6 +10,7 @@ from flexnn.graph.bind import Binder
 from flexnn.graph.ir import Array, Graph
 from flexnn.graph.passes import run_passes
 from flexnn.graph.stateful import Stateful
+from flexnn.measure import Spans
 from flexnn.planning.overhead import NODE_BYTES, overhead_bytes
 from flexnn.quick_dataclass import quick_dataclass
 
@@ -43,6 +44,11 @@ class Width:
     program: BoundProgram | None = None
     signature: _core.Signature | None = None
     """Signature of all runs of the program; None before the first."""
+
+
+def spans_of(width: Width) -> Spans | None:
+    """Return the times of the last run of a program; None where there are none."""
+    return width.program.spans if width.program is not None else None
 
 
 def bound_graph(made: Stateful, tokens: int, shapes: Mapping[str, tuple[int, ...]]) -> Graph:

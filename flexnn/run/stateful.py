@@ -22,6 +22,7 @@ from flexnn.graph.model import Model
 from flexnn.graph.ports import Port
 from flexnn.graph.state import CROSS_LENGTH, LENGTH, WIDTHS
 from flexnn.graph.stateful import Stateful, stateful
+from flexnn.measure import Watch
 from flexnn.measure.parts import Parts
 from flexnn.planning import BudgetError, MachineProfile, Plan
 from flexnn.planning.overhead import overhead_bytes
@@ -35,7 +36,7 @@ from .outputs import Outputs
 from .segments import BoundSegments
 from .state_once import OnceProgram, StateOnce
 from .state_plans import Placed, StatePlans
-from .state_width import StateBudget, Width, bound_graph, finished, program_overhead
+from .state_width import StateBudget, Width, bound_graph, finished, program_overhead, spans_of
 from .statistics import machine_statistics
 
 FIGURES = ("run_ns", "stall_ns", "bytes_read")
@@ -82,7 +83,8 @@ class StateRun:
         self.last_run: dict[str, int] = {}
         self._make_state()
         self._budget = self._measured(self._planned(options.memory))
-        self._engine = Engine(options.switches(direct=file.direct_fd >= 0), trace=2 if options.trace else 0)
+        switches = options.switches(direct=file.direct_fd >= 0)._replace(streams_last=True)
+        self._engine = Engine(switches, trace=2 if options.trace else int(options.measures))
         self.threads = self._engine.threads
         try:
             self._bind(self._budget)
@@ -122,12 +124,17 @@ class StateRun:
         if self._once is not None:
             self._once.plan_for(setting)
 
+    @property
+    def _timed(self) -> Graph:
+        """The graph of one token without what reads the state, whose time depends on the length."""
+        graph = self._widths[-1].graph
+        return replace(graph, nodes=[node for node in graph.nodes if not node.op.startswith("state_")])
+
     def _measured(self, budget: StateBudget) -> StateBudget:
         """Return plans by measured times, if the machine is to be measured: by the program of one token, in an arena of
-        its first plan's size. What reads the state is not measured, since its time depends on the length.
+        its first plan's size.
         """
-        parts, graph = self._parts, self._widths[-1].graph
-        timed = replace(graph, nodes=[node for node in graph.nodes if not node.op.startswith("state_")])
+        parts, timed = self._parts, self._timed
         arena = budget.placed[-1][0].arena_bytes
         lack = parts.lacks_any(timed, arena) if parts else None
         if parts is None or lack is None:
@@ -214,6 +221,7 @@ class StateRun:
             each.program = BoundProgram(self._engine, self.artifact, plan, program, direct_fd=self._file.direct_fd)
         self._engine.trim()
         self._budget, self._is_bound = budget, True
+        self._watch = Watch(placed[-1][1], self._machine) if self._parts is not None else None
 
     @property
     def _each(self) -> list[OnceProgram | Width]:
@@ -322,6 +330,8 @@ class StateRun:
         ran = width.program.repeat(width.signature, feed, [following.program])
         if ran is None:
             raise SessionError(f"input {self._tokens!r} is not as the session's programs take it")
+        if self._watch is not None and width is self._widths[-1]:
+            self._watch.ran(lambda: spans_of(width))
         return ran[1:]
 
     def _signature(self, width: Width, feed: dict[str, Array]) -> _core.Signature:
@@ -456,12 +466,18 @@ class StateRun:
         return {"kept": max(self.plan.pinned_bytes - moved - read, 0), "moved": moved, "read": read}
 
     def trace_events(self) -> dict[str, Any]:
-        """Raise SessionError: runs with state are not recorded."""
-        raise SessionError("runs of a model with state are not traced")
+        """Return the last run of one token as trace events. Raises SessionError if it was not traced."""
+        from .trace import traced
+
+        return traced(self.plan, self._widths[-1].program if self._options.trace and self.last_run else None)
 
     def close(self, *, learn: bool = True) -> None:
-        """Give everything back."""
+        """Give everything back. With ``learn``, keep what runs of one token showed about the machine for later
+        sessions.
+        """
         self._engine.close(self._file.files)
+        if learn and self._parts is not None and self._watch is not None:
+            self._parts.learn(self._watch, self._timed, None, self.plan)
         self.release()
 
     def release(self) -> None:

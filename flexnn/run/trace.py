@@ -13,10 +13,21 @@ from flexnn.graph.ir import Graph
 from flexnn.measure import Trace
 from flexnn.planning import Plan
 
+from .engine import BoundProgram, SessionError
+
 Event = dict[str, Any]
 
 _LOADER, _STALLS, _COMPUTE = 1, 2, 3
 """Numbers of lanes; that of the first compute thread, which the others follow."""
+
+
+def traced(plan: Plan, program: BoundProgram | None) -> dict[str, Any]:
+    """Return the trace events of the last run of a plan's program. Raises SessionError if it was not traced."""
+    if program is not None:
+        trace, lanes, stalls = program.trace, program.lanes, program.stalls
+        if trace is not None and lanes is not None and stalls is not None:
+            return trace_events(plan, trace, lanes, stalls)
+    raise SessionError("there is no trace: open the session with trace=True, and run it")
 
 
 def trace_events(

@@ -40,11 +40,18 @@ class Stored:
         self.tables["bytes"] = self.tables["check_bytes"] = len(raw)
         self.count = count
 
-    def open(self, threads: int = 1, direct_fd: int = -1, **switches: int) -> _core.EngineSession:
-        nothing = np.zeros(0, _core.LOAD_DTYPE)
+    def open(
+        self, threads: int = 1, direct_fd: int = -1, pinned: range = range(0), spare: int = 0, **switches: int
+    ) -> _core.EngineSession:
+        """``pinned``: chunks that the arena pins, behind the workspace. ``spare``: bytes of it that nothing uses."""
+        nothing, pins = np.zeros(0, _core.LOAD_DTYPE), np.zeros(min(len(pinned), 1), _core.LOAD_DTYPE)
+        at, begin = threads * int(self.nodes["workspace_bytes"][0]), pinned.start * CHUNK // PAGE * PAGE
+        pins["file_offset"], pins["address"], pins["check_lead"] = PAGE + begin, at, pinned.start * CHUNK - begin
+        pins["chunk_bytes"], pins["check_bytes"], pins["crc_first"] = CHUNK, len(pinned) * CHUNK, pinned.start
+        pins["bytes"] = -(-(pinned.stop * CHUNK - begin) // PAGE) * PAGE
         return _core.EngineSession(
-            nodes=self.nodes, steps=self.steps, pinned=nothing, loads=nothing, tables=self.tables, crcs=self.crcs,
-            arena_bytes=threads * int(self.nodes["workspace_bytes"][0]), zeros_offset=0, zeros_count=0,
+            nodes=self.nodes, steps=self.steps, pinned=pins, loads=nothing, tables=self.tables, crcs=self.crcs,
+            arena_bytes=at + int(pins["bytes"].sum()) + spare, zeros_offset=0, zeros_count=0,
             io_bytes=[8 * self.count, ROW * self.count], input_count=1, fd=self.file.fileno(), direct_fd=direct_fd,
             threads=threads, **switches,
         )  # fmt: skip
@@ -79,6 +86,23 @@ def test_neighbours_are_read_once() -> None:
     np.testing.assert_array_equal(out, stored.rows[: stored.count])
     session.run([np.full(stored.count, ROWS - 1), out])  # the last chunk
     np.testing.assert_array_equal(out, np.repeat(stored.rows[-1:], stored.count, 0))
+    session.close()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_that_are_pinned_are_not_read(threads: int) -> None:
+    """A product that shares the table pins its bytes: a row there would wait for the device, behind other reads."""
+    stored = Stored()
+    pinned = range(3, 7)
+    session = stored.open(threads, pinned=pinned, poison=True)
+    out = np.empty((stored.count, WIDE), np.float32)
+    inside = np.random.default_rng(2).integers(pinned.start * CHUNK_ROWS, pinned.stop * CHUNK_ROWS, stored.count)
+    for _ in range(2):
+        assert session.run([inside, out])["bytes_read"] == 0
+        np.testing.assert_array_equal(out, stored.rows[inside])
+    for row in (pinned.start * CHUNK_ROWS - 1, pinned.stop * CHUNK_ROWS):  # the chunks beside them
+        assert session.run([np.full(stored.count, row), out])["bytes_read"] >= CHUNK
+        np.testing.assert_array_equal(out, np.repeat(stored.rows[row : row + 1], stored.count, 0))
     session.close()
 
 

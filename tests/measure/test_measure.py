@@ -187,12 +187,24 @@ def test_two_windows_give_a_fixed_part_and_one_per_channel() -> None:
 
 
 def test_the_fit_of_the_storage_recovers_its_rates() -> None:
-    sizes = np.array([1 << 20, 96 << 10] * 5)
-    found = storage._fit(sizes, (sizes / 4e8 + 2e-4)[None])
-    assert found.bytes_per_second == pytest.approx(4e8)
-    assert found.request_s == pytest.approx(2e-4)
-    alone = storage._fit(sizes[::2], (sizes[::2] / 4e8)[None])
-    assert (alone.bytes_per_second, alone.request_s) == (pytest.approx(4e8), 0.0)
+    big, small, latency = 1 << 20, 96 << 10, 5e-5
+    adds = {size: size / 4e8 + 2e-4 for size in (big, small)}
+    parts = [[big] * 4, [small] * 3, [big] * 2]
+    times = [
+        adds[big] + latency,
+        *[adds[big]] * 3,
+        adds[small] + latency,
+        *[adds[small]] * 2,
+        *[adds[big] + latency] * 2,
+    ]
+    found = storage._fit(parts, [times])
+    assert found.bytes_per_second == pytest.approx(4e8, rel=0.01)
+    assert found.request_s == pytest.approx(2e-4, rel=0.01)
+    assert found.latency_s == pytest.approx(latency, rel=0.01)
+    late = [*times[:-2], 1.0, 1.0]  # somebody else's reads came between
+    assert storage._fit(parts, [late]).latency_s < 2 * adds[big]
+    alone = storage._fit([[big], [big]], [[1e-3, 1e-3]])
+    assert alone == storage.Storage(big / 1e-3, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("io", ["buffered", "direct"])

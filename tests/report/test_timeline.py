@@ -15,6 +15,7 @@ MACHINES = [
     MachineProfile(5e10, 1e10, 4e8),
     MachineProfile(5e10, 1e10, 4e8, compute_speed=0.8, load_speed=0.6),
     MachineProfile(2e10, 1e10, 5e7, request_s=1e-3),
+    MachineProfile(5e10, 1e10, 4e8, compute_speed=0.8, load_speed=0.6, latency_s=2e-4),
 ]
 
 

@@ -120,6 +120,7 @@ typedef struct fx_options {
     int64_t read_bytes_per_second; /* throttle of the loader; 0: none */
     int trace;                     /* keep the times of the last run's steps and loads; 2: of each thread, too */
     int fresh;                     /* benches: the pages of a load's target go back to the system before the read */
+    int streams_last; /* loads go to the end of the arena, so its end lies on whole huge pages, not its start */
 } fx_options;
 
 /* How a caller cancels: is_wanted(arg) is called by the calling thread about every 20 ms; non-zero cancels. */

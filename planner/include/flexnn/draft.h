@@ -122,6 +122,7 @@ typedef struct fx_problem {
     int64_t io_align;
     int64_t step_bytes; /* memory of a step, or of a slice, outside the arena */
     double storage_bytes_per_second, request_s;
+    double latency_s; /* from when a load may start until its bytes come */
     double compute_speed, load_speed;
     int has_twins; /* whether an item has another one as its twin */
 } fx_problem;
@@ -136,6 +137,7 @@ typedef struct fx_draft_load {
 typedef struct fx_mark {
     double now, stall;
     double left;  /* seconds left of the next load */
+    double wait;  /* before its bytes come */
     int64_t done; /* loads */
 } fx_mark;
 
