@@ -99,16 +99,15 @@ static int64_t output_bytes(const fx_params *u) {
     return fx_contiguous_bytes(extent, u);
 }
 
+/* Most products of a sum of bytes, which an int32 holds. */
+#define BYTES_TERMS (INT32_MAX / (255 * 128))
+
 /* Whether hidden values that are rounded to bytes are multiplied as such. */
 static int multiplies_bytes(const fx_kernels *k, const fx_recurrent_params *p) {
-    return k->gemv_u8 && p->wtype == FX_WTYPE_S8 && p->hidden <= FX_BYTES_TERMS;
+    return k->gemv_u8 && p->wtype == FX_WTYPE_S8 && p->hidden <= BYTES_TERMS;
 }
 
-static int64_t row_bytes(const fx_recurrent_params *p) {
-    return p->hidden + FX_U8_SLACK;
-}
-
-/* Rows of panels of bytes. */
+/* Rows of panels of bytes, and bytes of a row: those beyond the last one are multiplied by zeros. */
 static int64_t depth_of(const fx_recurrent_params *p) {
     return fx_round_up(p->hidden, 4);
 }
@@ -124,7 +123,7 @@ typedef struct workspace {
     float *gates;     /* [mr][gates * hidden] */
     float *inner;     /* [mr][hidden] */
     float *hidden;    /* [batch][hidden], rounded; this and the rest of LSTM_QUANTISED */
-    uint8_t *bytes;   /* the same as bytes, row_bytes apart */
+    uint8_t *bytes;   /* the same as bytes, depth_of apart */
     int8_t *panels;   /* a direction's, as products of bytes read them */
     int32_t *columns; /* sums of the weights of each column */
     int64_t size;
@@ -140,7 +139,7 @@ static workspace workspace_at(void *base, const fx_kernels *k, const fx_recurren
     FX_TAKE(s.inner, base, at, (int64_t)k->mr * p->hidden);
     const int rounds = p->kind == FX_CELL_LSTM_QUANTISED, is_of_bytes = rounds && multiplies_bytes(k, p);
     FX_TAKE(s.hidden, base, at, rounds && !is_of_bytes ? (int64_t)p->batch * p->hidden : 0);
-    FX_TAKE(s.bytes, base, at, rounds ? p->batch * row_bytes(p) : 0);
+    FX_TAKE(s.bytes, base, at, rounds ? p->batch * depth_of(p) : 0);
     FX_TAKE(s.panels, base, at, is_of_bytes ? panel_columns(p) * depth_of(p) : 0);
     FX_TAKE(s.columns, base, at, is_of_bytes ? panel_columns(p) : 0);
     s.size = at;
@@ -240,14 +239,14 @@ static void multiply_bytes(const step *t) {
     const fx_recurrent_params *p = t->p;
     const fx_panel_layout panel = panel_of(p);
     const int64_t row = INT64_C(4) * p->hidden;
-    fx_gemv_u8 g = {.w = t->s->panels, .sums = t->s->columns, .a_row = row_bytes(p), .x_row = t->x_row, .c_row = row};
+    fx_gemv_u8 g = {.w = t->s->panels, .sums = t->s->columns, .a_row = depth_of(p), .x_row = t->x_row, .c_row = row};
     g.w_panel = FX_NR * depth_of(p), g.depth = (int32_t)depth_of(p), g.columns = (int32_t)row;
     g.scales = (const float *)(const void *)((const char *)t->weight + panel.scales);
     g.scale_panel = panel.bytes / (int64_t)sizeof(float);
     g.scale = t->scale, g.zero = t->zero;
     for (int32_t first = 0; first < t->rows; first += g.rows) {
         g.rows = (int32_t)fx_min64(FX_FEW_ROWS, t->rows - first);
-        g.a = t->bytes + first * row_bytes(p), g.x = t->x + first * t->x_row, g.c = t->s->gates + first * row;
+        g.a = t->bytes + first * depth_of(p), g.x = t->x + first * t->x_row, g.c = t->s->gates + first * row;
         t->k->gemv_u8(&g);
     }
 }
@@ -405,7 +404,7 @@ static void set_range(step *t, float least, float most) {
 /* Row b before step i, rounded to 8 bits. */
 static void round_hidden(const fx_call *call, const step *t, int64_t b, int64_t i) {
     const int64_t n = t->p->hidden;
-    fx_to_bytes to = {.x = hidden_before(call, t, b, i), .y = t->s->bytes + b * row_bytes(t->p), .n = n};
+    fx_to_bytes to = {.x = hidden_before(call, t, b, i), .y = t->s->bytes + b * depth_of(t->p), .n = n};
     to.scale = t->scale, to.zero = t->zero, to.lo = (float)-t->zero, to.hi = (float)(255 - t->zero);
     t->k->to_bytes_f32(&to);
     const fx_of_bytes of = {.x = to.y, .y = t->s->hidden + b * n, .n = n, .scale = t->scale, .zero = t->zero};
@@ -436,7 +435,7 @@ static void run_quantised(const fx_call *call, step *t) {
         set_range(t, least, most);
         for (int64_t b = 0; b < p->batch; b += t->rows) {
             t->rows = rows_at(call, b, p->batch);
-            t->bytes = is_of_bytes ? t->s->bytes + b * row_bytes(p) : NULL;
+            t->bytes = is_of_bytes ? t->s->bytes + b * depth_of(p) : NULL;
             if (i >= length_at(call, b))
                 continue;
             for (int32_t j = 0; j < t->rows; j++)
