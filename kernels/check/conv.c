@@ -33,19 +33,9 @@ static int64_t weight_at(const fx_conv_params *p, int o, int t, int i) {
     return row * FX_NR + o % FX_NR;
 }
 
-/* Bytes less one zero point. */
-static void fill_bytes(check_case *c) {
-    float *x = (float *)(void *)((char *)c->in[0] + c->in_lo[0]);
-    const int zero = check_int(c, 0, 255);
-    for (int64_t i = 0; i < (c->in_hi[0] - c->in_lo[0]) / (int64_t)sizeof(float); i++)
-        x[i] = (float)(check_int(c, 0, 255) - zero);
-}
-
 static void fill(check_case *c) {
     const fx_conv_params *p = &c->params.conv;
-    if (p->sums == FX_DTYPE_U8)
-        fill_bytes(c);
-    for (int i = p->sums == FX_DTYPE_U8; i < 2; i++)
+    for (int i = 0; i < 2; i++)
         if (c->in[i])
             (p->sums == FX_DTYPE_I32 ? check_fill_whole : check_fill)(c, (char *)c->in[i] + c->in_lo[i],
                                                                       c->in_hi[i] - c->in_lo[i]);
@@ -190,10 +180,6 @@ static void draw_sums(check_case *c, fx_conv_params *p) {
     const int64_t terms = (int64_t)p->kh * p->kw * p->cin_panel;
     if (is_winograd(c->kernel) || c->kernel == FX_CONV_PLANAR || !check_one_in(c, 3) || (is_narrow(p) && terms > 256))
         return;
-    if (check_one_in(c, 2)) {
-        p->sums = FX_DTYPE_U8, p->wtype = check_one_in(c, 4) ? p->wtype : FX_WTYPE_S8;
-        return;
-    }
     p->sums = FX_DTYPE_I32, c->is_exact = 1;
     p->has_residual = 0, p->act = FX_ACT_NONE;
     if (p->group == 1 && check_one_in(c, 8)) { /* sums that a float does not hold */
@@ -309,8 +295,7 @@ static void draw(check_case *c) {
 /* ---- shapes to time ---- */
 
 #define FORM 16
-#define BYTES FX_WTYPE_COUNT /* s8, of bytes */
-#define ROUNDED (32 * FORM)  /* rows */
+#define ROUNDED (32 * FORM) /* rows */
 _Static_assert(FORM > FX_CONV_COUNT, "a kernel and a form in one number");
 
 static const struct {
@@ -414,7 +399,6 @@ static const struct {
     {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
     {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4},
     {1, 400, 384, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
-    {1, 400, 384, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * BYTES},
     {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_F16},
     {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_S8},
     {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_S8},
@@ -440,8 +424,8 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     c->kernel = (uint32_t)bench_shapes[i].kernel % FORM;
     p->tile_block = 64;
     const int form = bench_shapes[i].kernel % ROUNDED / FORM, is_rounded = bench_shapes[i].kernel >= ROUNDED;
-    p->wtype = form == BYTES ? FX_WTYPE_S8 : form;
-    p->sums = form == BYTES ? FX_DTYPE_U8 : is_rounded ? FX_DTYPE_I8 : FX_DTYPE_F32;
+    p->wtype = form;
+    p->sums = is_rounded ? FX_DTYPE_I8 : FX_DTYPE_F32;
     *flops = 2.0 * p->oh * p->ow * p->cout * p->kh * p->kw * (p->cin / p->group);
     *bytes = 4.0 * ((double)p->h * p->w * p->cin + (double)p->oh * p->ow * p->cout) +
              (double)fx_panel_layout_of(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR).bytes *
@@ -451,7 +435,7 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
         [FX_WTYPE_S8BF] = " s8bf", [FX_WTYPE_Q4] = " q4",         [FX_WTYPE_Q4F] = " q4f",   [FX_WTYPE_Q4M] = " q4m",
         [FX_WTYPE_Q4MF] = " q4mf", [FX_WTYPE_S8B16F] = " s8b16f", [FX_WTYPE_S8MF] = " s8mf", [FX_WTYPE_Q5] = " q5",
         [FX_WTYPE_Q5M] = " q5m",   [FX_WTYPE_Q4K] = " q4k",       [FX_WTYPE_Q5K] = " q5k",   [FX_WTYPE_Q6K] = " q6k",
-        [BYTES] = " s8 of bytes"};
+    };
     snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d%s%s", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
              p->group, bench_shapes[i].kernel % FORM, forms[form], is_rounded ? " rounded" : "");
     return 1;

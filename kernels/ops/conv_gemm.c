@@ -19,7 +19,6 @@ typedef struct workspace {
     const float **r;     /* [rows] */
     float *gathered;     /* IM2COL: [rows][kh][kw * cin], or [kh] strips */
     float *panels;       /* of a unit, where they are not stored as floats */
-    fx_bytes bytes;      /* where whole numbers are multiplied as bytes */
     fx_pairs pairs;      /* this or part where sums are int32 */
     fx_part_tile part;
     int64_t size;
@@ -33,30 +32,14 @@ static int is_sums_of_pairs(const fx_kernels *k, const fx_conv_params *p) {
     return p->sums == FX_DTYPE_I32 && k->gemm_s16;
 }
 
-static int is_sums_of_bytes(const fx_kernels *k, const fx_conv_params *p) {
-    return p->sums == FX_DTYPE_U8 && p->wtype == FX_WTYPE_S8 && p->group == 1 && k->gemm_u8 &&
-           (int64_t)p->kh * p->kw * p->cin <= FX_BYTES_TERMS;
-}
-
-/* Bytes of so few tiles are multiplied by panels as they are stored: laying these out takes longer than what it gains
- * (measured, 512 -> 1024, weights in L3: 45 us for 77 with 20 rows, 141 for 150 with 66, 235 for 219 with 112). */
-#define STORED_TILES 3
-
-static int reads_stored(const fx_kernels *k, const fx_conv_params *p) {
-    return is_sums_of_bytes(k, p) && (int64_t)p->n * p->oh * p->ow <= STORED_TILES * FX_STORED_ROWS;
-}
-
 static int64_t rows_at_most(const fx_kernels *k, const fx_conv_params *p) {
     const int64_t pixel_bytes = (int64_t)p->x_sw * p->sw * (int64_t)sizeof(float);
-    const int64_t most = reads_stored(k, p) ? fx_min64(k->mr, FX_STORED_ROWS) : k->mr;
-    return pixel_bytes % 4096 || is_sums_of_bytes(k, p) ? most : fx_min64(most, ROWS_ON_ONE_SET);
+    return pixel_bytes % 4096 ? k->mr : fx_min64(k->mr, ROWS_ON_ONE_SET);
 }
 
 /* Tiles of panels that stay in a cache. */
 static int64_t groups_at_most(const fx_kernels *k, const fx_conv_params *p) {
-    const int64_t weight_bytes = is_sums_of_bytes(k, p)   ? sizeof(int8_t)
-                                 : is_sums_of_pairs(k, p) ? sizeof(int16_t)
-                                                          : sizeof(float);
+    const int64_t weight_bytes = is_sums_of_pairs(k, p) ? sizeof(int16_t) : sizeof(float);
     const int64_t group_bytes = (int64_t)p->kh * p->kw * p->cin_panel * FX_NR * k->panels * weight_bytes;
     return fx_max64(1, FX_CACHE_BYTES / group_bytes);
 }
@@ -85,10 +68,8 @@ static workspace workspace_at(void *base, const fx_kernels *k, uint32_t kernel, 
     const int64_t depth = (int64_t)p->kh * p->kw * p->cin_panel;
     const int64_t panels = fx_min64(groups_at_most(k, p) * k->panels, fx_div_up(p->cout, FX_NR));
     s.pairs = p->sums == FX_DTYPE_I32 ? fx_pairs_at(base, &at, k, depth, panels) : (fx_pairs){0};
-    const int is_paired = is_sums_of_pairs(k, p), is_bytes = is_sums_of_bytes(k, p);
-    s.bytes = is_bytes ? fx_bytes_at(base, &at, k, depth, reads_stored(k, p) ? 0 : panels) : (fx_bytes){0};
-    const int64_t expanded = is_bytes ? 0 : is_paired ? 1 : panels;
-    FX_TAKE(s.panels, base, at, fx_panels_room(p->act, p->wtype, depth * FX_NR, expanded));
+    const int is_paired = is_sums_of_pairs(k, p);
+    FX_TAKE(s.panels, base, at, fx_panels_room(p->act, p->wtype, depth * FX_NR, is_paired ? 1 : panels));
     const int64_t part_rows = p->sums == FX_DTYPE_I32 && !is_paired ? k->mr : 0;
     s.part.columns = k->panels * FX_NR;
     FX_TAKE(s.part.floats, base, at, part_rows * s.part.columns);
@@ -113,8 +94,7 @@ typedef struct walk {
     workspace s;
     int is_run; /* IM2COL: taps of a row inside the map are one run of the input */
     int is_stepped;
-    int is_single;          /* one tap, which is inside the map for every pixel */
-    fx_panel_layout stored; /* a panel's */
+    int is_single; /* one tap, which is inside the map for every pixel */
     asking asks;
     int64_t next_panels;   /* from the unit's first one to the next unit's; 0: none is prefetched, -1: it is the last */
     int64_t tile, tiles;   /* of the unit: the one that is computed, and their number */
@@ -370,19 +350,12 @@ static void ask_weights(const walk *w, fx_gemm *g, int64_t panel, int64_t count)
     g->ahead[1] = to - from > 1 ? g->ahead[0] + g->w_panel : g->ahead[0];
 }
 
-/* A panel as it is stored. */
-static const char *stored_panel(const walk *w, int64_t panel) {
-    return (const char *)w->call->weight + (panel - w->call->window.c0 / FX_NR) * w->stored.bytes;
-}
-
 /* All panels of [first, last), which lie at `weight`, for the tile whose pointers stand in the workspace. */
 static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t first, int32_t last) {
     const fx_conv_params *p = w->p;
     const fx_window *win = &w->call->window;
     const fx_kernels *k = w->call->kernels;
-    const int is_paired = is_sums_of_pairs(k, p), is_bytes = is_sums_of_bytes(k, p);
-    if (is_bytes)
-        fx_byte_rows(k, g, &w->s.bytes);
+    const int is_paired = is_sums_of_pairs(k, p);
     for (int32_t panel = first; panel < last; panel += g->panels) {
         g->panels = last - panel < k->panels ? last - panel : k->panels;
         const int64_t a_at = fx_conv_panel_cin(p, panel), is_other = panel == first || a_at != g->a_at;
@@ -392,7 +365,7 @@ static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t fir
         if (p->group > 1) /* panels that read other channels cannot share a tile */
             while (fx_conv_panel_cin(p, panel + g->panels - 1) != g->a_at)
                 g->panels--;
-        g->w = is_paired || is_bytes ? NULL : weight + (panel - first) * g->w_panel;
+        g->w = is_paired ? NULL : weight + (panel - first) * g->w_panel;
         g->c_at = (int64_t)panel * FX_NR;
         g->columns = (int32_t)fx_min64((int64_t)g->panels * FX_NR, win->c1 - g->c_at);
         if (w->asks == ASK_AHEAD)
@@ -400,9 +373,7 @@ static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t fir
         else if (w->asks == ASK_NOW)
             ask_now(g);
         ask_weights(w, g, panel - first, last - first);
-        if (is_bytes)
-            fx_gemm_bytes(k, g, &w->s.bytes, panel - first, stored_panel(w, panel), &w->stored);
-        else if (is_paired)
+        if (is_paired)
             fx_gemm_pairs(k, g, &w->s.pairs, panel - first);
         else if (p->sums == FX_DTYPE_I32)
             fx_gemm_sums(k, g, fx_exact_terms(p->wtype), &w->s.part);
@@ -432,15 +403,11 @@ static int64_t panels_to_next(const walk *w, const fx_cut *cut, int64_t group, i
 static const float *lay_panels(const walk *w, const fx_panels *panels, int64_t first, int64_t count) {
     const fx_kernels *k = w->call->kernels;
     const int64_t depth = panels->weights / FX_NR;
-    const int is_bytes = is_sums_of_bytes(k, w->p);
-    if (!is_bytes && !is_sums_of_pairs(k, w->p))
+    if (!is_sums_of_pairs(k, w->p))
         return fx_panels_at(panels, first, count);
-    for (int64_t i = 0; i < count && is_bytes && w->s.bytes.panels; i++)
-        fx_byte_panel(k, (const char *)w->call->weight + (first + i) * w->stored.bytes + w->stored.weights, depth,
-                      &w->s.bytes, i);
-    for (int64_t i = 0; i < count && !is_bytes; i++)
+    for (int64_t i = 0; i < count; i++)
         fx_pair_panel(k, fx_panels_at(panels, first + i, 1) + fx_panel_head(panels->act), depth, &w->s.pairs, i);
-    return NULL; /* they stand in the workspace, or are read as they are stored */
+    return NULL; /* they stand in the workspace */
 }
 
 fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
@@ -472,7 +439,6 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
     w.asks = asking_of(p, &g);
     fx_panels panels = {.call = call, .room = w.s.panels, .act = p->act, .wtype = p->wtype};
     panels.weights = g.w_panel - g.head;
-    w.stored = fx_panel_layout_of(p->act, p->wtype, panels.weights);
     for (uint32_t u = u0; u < u1; u++) {
         const int64_t part = u % cut.parts, group = u / cut.parts;
         const int64_t panel_end = fx_div_up(win->c1, FX_NR);

@@ -79,9 +79,12 @@ static int64_t output_bytes(const fx_params *u) {
     return fx_contiguous_bytes(extent, u);
 }
 
+/* Most products of a sum of bytes, which an int32 holds. */
+#define BYTES_TERMS (INT32_MAX / (255 * 128))
+
 /* Whether hidden values that are rounded to bytes are multiplied as such. */
 static int multiplies_bytes(const fx_kernels *k, const fx_recurrent_params *p) {
-    return k->gemv_u8 && p->wtype == FX_WTYPE_S8 && p->hidden <= FX_BYTES_TERMS;
+    return k->gemv_u8 && p->wtype == FX_WTYPE_S8 && p->hidden <= BYTES_TERMS;
 }
 
 static fx_cell_workspace workspace_at(void *base, const fx_kernels *k, const fx_recurrent_params *p) {
@@ -94,7 +97,7 @@ static fx_cell_workspace workspace_at(void *base, const fx_kernels *k, const fx_
     FX_TAKE(s.inner, base, at, (int64_t)k->mr * p->hidden);
     const int rounds = p->kind == FX_CELL_LSTM_QUANTISED, is_of_bytes = rounds && multiplies_bytes(k, p);
     FX_TAKE(s.hidden, base, at, rounds && !is_of_bytes ? (int64_t)p->batch * p->hidden : 0);
-    FX_TAKE(s.bytes, base, at, rounds ? p->batch * fx_cell_row_bytes(p) : 0);
+    FX_TAKE(s.bytes, base, at, rounds ? p->batch * fx_cell_depth(p) : 0);
     FX_TAKE(s.panels, base, at, is_of_bytes ? fx_cell_columns(p) * fx_cell_depth(p) : 0);
     FX_TAKE(s.columns, base, at, is_of_bytes ? fx_cell_columns(p) : 0);
     s.size = at;
@@ -186,7 +189,7 @@ static void set_range(fx_cell_step *t, float least, float most) {
 /* Row b before step i, rounded to 8 bits. */
 static void round_hidden(const fx_call *call, const fx_cell_step *t, int64_t b, int64_t i) {
     const int64_t n = t->p->hidden;
-    fx_to_bytes to = {.x = hidden_before(call, t, b, i), .y = t->s->bytes + b * fx_cell_row_bytes(t->p), .n = n};
+    fx_to_bytes to = {.x = hidden_before(call, t, b, i), .y = t->s->bytes + b * fx_cell_depth(t->p), .n = n};
     to.scale = t->scale, to.zero = t->zero, to.lo = (float)-t->zero, to.hi = (float)(255 - t->zero);
     t->k->to_bytes_f32(&to);
     const fx_of_bytes of = {.x = to.y, .y = t->s->hidden + b * n, .n = n, .scale = t->scale, .zero = t->zero};
@@ -217,7 +220,7 @@ static void run_quantised(const fx_call *call, fx_cell_step *t) {
         set_range(t, least, most);
         for (int64_t b = 0; b < p->batch; b += t->rows) {
             t->rows = rows_at(call, b, p->batch);
-            t->bytes = is_of_bytes ? t->s->bytes + b * fx_cell_row_bytes(p) : NULL;
+            t->bytes = is_of_bytes ? t->s->bytes + b * fx_cell_depth(p) : NULL;
             if (i >= length_at(call, b))
                 continue;
             for (int32_t j = 0; j < t->rows; j++)

@@ -25,12 +25,7 @@ static inline int64_t fx_cell_floats(const fx_recurrent_params *p, int64_t colum
     return fx_div_up(columns, FX_NR) * fx_cell_panel(p).bytes / (int64_t)sizeof(float);
 }
 
-/* Bytes from one row of hidden values that are rounded to the next. */
-static inline int64_t fx_cell_row_bytes(const fx_recurrent_params *p) {
-    return p->hidden + FX_U8_SLACK;
-}
-
-/* Rows of panels of bytes. */
+/* Rows of panels of bytes, and bytes of a row: those beyond the last one are multiplied by zeros. */
 static inline int64_t fx_cell_depth(const fx_recurrent_params *p) {
     return fx_round_up(p->hidden, 4);
 }
@@ -46,7 +41,7 @@ typedef struct fx_cell_workspace {
     float *gates;     /* [mr][gates][stride of fx_cell_step] */
     float *inner;     /* [mr][hidden] */
     float *hidden;    /* [batch][hidden], rounded; this and the rest of LSTM_QUANTISED */
-    uint8_t *bytes;   /* the same as bytes, fx_cell_row_bytes apart */
+    uint8_t *bytes;   /* the same as bytes, fx_cell_depth apart */
     int8_t *panels;   /* a direction's, as products of bytes read them */
     int32_t *columns; /* sums of the weights of each column */
     int64_t size;

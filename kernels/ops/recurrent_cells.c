@@ -102,14 +102,14 @@ static void multiply_bytes(const fx_cell_step *t) {
     const fx_panel_layout panel = fx_cell_panel(p);
     const int64_t row = INT64_C(4) * p->hidden;
     fx_gemv_u8 g = {
-        .w = t->s->panels, .sums = t->s->columns, .a_row = fx_cell_row_bytes(p), .x_row = t->x_row, .c_row = row};
+        .w = t->s->panels, .sums = t->s->columns, .a_row = fx_cell_depth(p), .x_row = t->x_row, .c_row = row};
     g.w_panel = FX_NR * fx_cell_depth(p), g.depth = (int32_t)fx_cell_depth(p), g.columns = (int32_t)row;
     g.scales = (const float *)(const void *)((const char *)t->weight + panel.scales);
     g.scale_panel = panel.bytes / (int64_t)sizeof(float);
     g.scale = t->scale, g.zero = t->zero;
     for (int32_t first = 0; first < t->rows; first += g.rows) {
         g.rows = (int32_t)fx_min64(FX_FEW_ROWS, t->rows - first);
-        g.a = t->bytes + first * fx_cell_row_bytes(p), g.x = t->x + first * t->x_row, g.c = t->s->gates + first * row;
+        g.a = t->bytes + first * fx_cell_depth(p), g.x = t->x + first * t->x_row, g.c = t->s->gates + first * row;
         t->k->gemv_u8(&g);
     }
 }

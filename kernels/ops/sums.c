@@ -8,7 +8,7 @@ int32_t fx_exact_terms(int32_t wtype) {
 }
 
 int fx_sums_fit(int32_t sums, int32_t act, int32_t has_residual) {
-    return sums == FX_DTYPE_F32 || sums == FX_DTYPE_U8 || (sums == FX_DTYPE_I32 && act == FX_ACT_NONE && !has_residual);
+    return sums == FX_DTYPE_F32 || (sums == FX_DTYPE_I32 && act == FX_ACT_NONE && !has_residual);
 }
 
 int fx_next_part(fx_part *p) {
@@ -99,61 +99,6 @@ void fx_gemm_pairs(const fx_kernels *k, const fx_gemm *g, const fx_pairs *s, int
                                .depth = (int32_t)fx_round_up((int64_t)g->taps * g->k, 2),
                                .is_more = g->r != NULL};
     k->gemm_s16(&pairs);
-}
-
-fx_bytes fx_bytes_at(void *base, int64_t *at, const fx_kernels *k, int64_t depth, int64_t panels) {
-    fx_bytes s = {.row = fx_round_up(depth, 4)};
-    FX_TAKE(s.rows, base, *at, k->mr * s.row + FX_U8_SLACK);
-    FX_TAKE(s.least, base, *at, k->mr);
-    if (!panels)
-        return s;
-    FX_TAKE(s.panels, base, *at, panels * s.row * FX_NR);
-    FX_TAKE(s.sums, base, *at, panels * FX_NR);
-    return s;
-}
-
-void fx_byte_rows(const fx_kernels *k, const fx_gemm *g, const fx_bytes *s) {
-    const fx_rows_u8 r = {.a = g->a,
-                          .a_at = g->a_at,
-                          .to = s->rows,
-                          .least = s->least,
-                          .to_row = s->row,
-                          .rows = g->rows,
-                          .taps = g->taps,
-                          .k = g->k,
-                          .block = g->block};
-    k->rows_u8(&r);
-}
-
-void fx_byte_panel(const fx_kernels *k, const void *from, int64_t depth, const fx_bytes *s, int64_t i) {
-    const fx_panel_s8 p = {
-        .from = from, .to = s->panels + i * s->row * FX_NR, .sums = s->sums + i * FX_NR, .depth = (int32_t)depth};
-    k->panel_s8(&p);
-}
-
-void fx_gemm_bytes(const fx_kernels *k, const fx_gemm *g, const fx_bytes *s, int64_t i, const void *stored,
-                   const fx_panel_layout *layout) {
-    fx_gemm_u8 bytes = {.a = s->rows,
-                        .a_row = s->row,
-                        .least = s->least,
-                        .w = (const int8_t *)stored + layout->weights,
-                        .w_panel = layout->bytes,
-                        .head = stored,
-                        .head_panel = layout->bytes / (int64_t)sizeof(float),
-                        .scales = (int32_t)(layout->scales / (int64_t)sizeof(float)),
-                        .c = g->c,
-                        .r = g->r,
-                        .c_at = g->c_at,
-                        .rows = g->rows,
-                        .panels = g->panels,
-                        .columns = g->columns,
-                        .depth = g->taps * g->k,
-                        .finish = g->finish};
-    if (s->panels) {
-        bytes.w = s->panels + i * s->row * FX_NR, bytes.w_panel = s->row * FX_NR;
-        bytes.sums = s->sums + i * FX_NR, bytes.depth = (int32_t)s->row;
-    }
-    k->gemm_u8(&bytes);
 }
 
 void fx_gemm_sums(const fx_kernels *k, const fx_gemm *g, int32_t terms, const fx_part_tile *tile) {

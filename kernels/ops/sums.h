@@ -8,12 +8,11 @@
 #define FLEXNN_OPS_SUMS_H
 
 #include "conv_common.h"
-#include "flexnn/weight_form.h"
 
 /* Most products of a part, of operands of 255 and of `most`. */
 #define FX_EXACT_TERMS(most) ((1 << 24) / (255 * (most)))
 
-/* 1 if sums is F32 or U8, or I32 of an operator without activation and residual. */
+/* 1 if sums is F32, or I32 of an operator without activation and residual. */
 int fx_sums_fit(int32_t sums, int32_t act, int32_t has_residual);
 
 /* A part of a panel's depth [block][tap][q of block], at most `terms` products: taps of it from `tap` on, k channels of
@@ -53,32 +52,6 @@ void fx_pair_panel(const fx_kernels *k, const float *from, int64_t depth, const 
 /* gemm_f32 whose sums are int32, of pairs: g's rows as they were laid out last, panels from the workspace's i on. Where
  * g has an r, that is c, and they are added to what is there. */
 void fx_gemm_pairs(const fx_kernels *k, const fx_gemm *g, const fx_pairs *s, int64_t i);
-
-/* Most products of a sum of bytes, which an int32 holds. */
-#define FX_BYTES_TERMS (INT32_MAX / (255 * 128))
-
-/* Operands as bytes, in a workspace: rows of a tile, and the panels of a unit. */
-typedef struct fx_bytes {
-    uint8_t *rows;
-    int32_t *least; /* of each row */
-    int8_t *panels; /* NULL where they are read as they are stored */
-    int32_t *sums;  /* of each column */
-    int64_t row;    /* bytes of each */
-} fx_bytes;
-
-/* Lays out products `depth` deep, as fx_pairs_at. */
-fx_bytes fx_bytes_at(void *base, int64_t *at, const fx_kernels *k, int64_t depth, int64_t panels);
-
-/* The rows of g's tile. */
-void fx_byte_rows(const fx_kernels *k, const fx_gemm *g, const fx_bytes *s);
-
-/* Panel i of the workspace, from stored weights of 8 bits. */
-void fx_byte_panel(const fx_kernels *k, const void *from, int64_t depth, const fx_bytes *s, int64_t i);
-
-/* gemm_f32 of whole numbers: g's rows as they were laid out last, panels from the workspace's i on, if there are any.
- * `stored` is the first one as it is stored, in this layout. */
-void fx_gemm_bytes(const fx_kernels *k, const fx_gemm *g, const fx_bytes *s, int64_t i, const void *stored,
-                   const fx_panel_layout *layout);
 
 /* gemm_f32 whose sums are int32, at g's c; where it has an r, that is c, and they are added to what is there. Biases
  * are not read. */

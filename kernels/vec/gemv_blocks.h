@@ -103,13 +103,23 @@ FX_INLINE void add_in_place(fx_v (*sum)[VECTORS], const unsigned char *from, con
     }
 }
 
-/* The same of groups that share upper bits, FX_GROUP weights of each: bytes are made of the lower and the upper bits,
- * so that sum s is one of weights times 256^s. Those with a sign are half of what the bits hold less. */
+/* The row's values, as if they were others. AVX2 broadcasts them from memory at no cost; gcc would keep those of one
+ * vector for the next, in more registers than there are. */
+FX_INLINE const float *read_anew(const float *row) {
+    if (FX_ISA_AVX2)
+        __asm__ volatile("" : "+r"(row));
+    return row;
+}
+
+/* The same as add_in_place of groups that share upper bits, FX_GROUP weights of each: bytes are made of the lower and
+ * the upper bits, so that sum s is one of weights times 256^s. Those with a sign are half of what the bits hold less.
+ */
 FX_INLINE void add_bytes_in_place(fx_v (*sum)[VECTORS], const unsigned char *from, const float *row, const int bits,
                                   const int has_sign) {
     const int u = bits - 4, groups = fx_groups_of(bits);
     const uint32_t of_upper = u == 1 ? 0x10101010u : 0x30303030u;
     FX_UNROLL for (int j = 0; j < VECTORS; j++) {
+        const float *values = read_anew(row);
         const fx_vw stored = fx_bits(fx_load((const float *)(from + groups * GROUP_BYTES) + j * FX_WIDTH));
         const fx_vw upper = has_sign ? stored ^ (u == 1 ? 0xffffffffu : 0xaaaaaaaau) : stored;
         FX_UNROLL for (int g = 0; g < groups; g++) {
@@ -118,7 +128,7 @@ FX_INLINE void add_bytes_in_place(fx_v (*sum)[VECTORS], const unsigned char *fro
             const fx_vw odd = (low >> 4 & 0x0f0f0f0fu) | (upper >> u * g & of_upper);
             FX_UNROLL for (int s = 0; s < STEPS; s++) {
                 const uint32_t mask = 255u << 8 * s;
-                const float *x = row + g * FX_GROUP + 2 * s;
+                const float *x = values + g * FX_GROUP + 2 * s;
                 sum[s][j] += __builtin_convertvector((fx_vi)(even & mask), fx_v) * x[0];
                 sum[s][j] += __builtin_convertvector((fx_vi)(odd & mask), fx_v) * x[1];
             }

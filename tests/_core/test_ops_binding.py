@@ -202,3 +202,18 @@ def test_rounded_rows_are_multiplied_by_integers_of_4_and_8_bits_alone(form):
     else:
         with pytest.raises(ValueError, match="out of its range"):
             _core.run_op("conv", "direct", words, [x], y, panels)
+
+
+@pytest.mark.parametrize(("sums", "is_one"), [("f32", True), ("i32", True), ("i8", True), ("u8", False), ("u32", False)])
+def test_sums_of_convolutions_are_of_types_that_they_have(sums, is_one):
+    words = conv_params(1, 256, act="none")
+    at = [name for name, _ in _core.FIELDS["conv"]].index
+    words[at("sums")] = _core.ENUMS["dtype"].index(sums)
+    words[at("wtype")] = _core.ENUMS["wtype"].index("q4" if sums == "i8" else "f32")
+    x, y = np.zeros((1, 256), np.float32), np.zeros((1, 256), np.float32)
+    panels = np.zeros(16 * 4 * (2 + 256), np.uint8)
+    if is_one:
+        _core.run_op("conv", "direct", words, [x], y.view(np.int32) if sums == "i32" else y, panels)
+    else:
+        with pytest.raises(ValueError, match="out of its range"):
+            _core.run_op("conv", "direct", words, [x], y, panels)

@@ -13,7 +13,7 @@ from ..panels import NR, conv_cin_panel
 from ..strided import fits_inner
 from .fields import (
     ACT,
-    BYTE_SUMS,
+    ROUNDED_SUMS,
     SPATIAL,
     SUMS,
     act_fields,
@@ -81,7 +81,7 @@ OPERATORS = (
             "cin_block": Int(1),
             "wtype": enum("wtype"),
             **ACT,
-            **BYTE_SUMS,
+            **ROUNDED_SUMS,
         },
         inputs=(1, 2),  # x, residual
         dtypes=FLOAT,

@@ -67,10 +67,8 @@ def infer_same(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shap
 
 SUMS: dict[str, Spec] = {"sums": Enum(("f32", "i32"))}
 """Type of sums of products, and of the output: i32 of integers in float32, exact."""
-BYTE_SUMS: dict[str, Spec] = {"sums": Enum(("f32", "i32", "u8", "i8"))}
-"""The same, or u8: sums in float32 of 8-bit integers less one zero point, which are held as float32, by any weights; or
-i8: sums in float32 of rows that are rounded to 8 bits, by weights in blocks of 32.
-"""
+ROUNDED_SUMS: dict[str, Spec] = {"sums": Enum(("f32", "i32", "i8"))}
+"""The same, or i8: sums in float32 of rows that are rounded to 8 bits, by weights in blocks of 32."""
 
 
 # ---- encoding ----

@@ -193,19 +193,6 @@ typedef struct fx_gemm_s16 {
     X(panel_s16, void, (const fx_panel_s16 *p))                                                                        \
     X(gemm_s16, void, (const fx_gemm_s16 *g))
 
-/* Products of whole numbers by bytes, fours of them at once; sums are int32 and wrap. Rows of a, where fx_gemm has
- * them, become bytes: each number less the least of its row, which is at most 255 smaller, then zeros up to a multiple
- * of 4.
- */
-typedef struct fx_rows_u8 {
-    const float *const *a; /* [taps][rows] */
-    uint8_t *to;           /* [rows][to_row], and FX_U8_SLACK beyond */
-    int32_t *least;        /* [rows] */
-    int64_t a_at, to_row;  /* to_row: taps * k, rounded up to a multiple of 4 */
-    int32_t rows, taps, k, block;
-} fx_rows_u8;
-#define FX_U8_SLACK 16
-
 /* A panel of bytes, [depth][FX_NR], as [four of q][FX_NR][the four q], zeros behind the last; and the sum of each
  * column. */
 typedef struct fx_panel_s8 {
@@ -214,26 +201,6 @@ typedef struct fx_panel_s8 {
     int32_t *sums; /* [FX_NR] */
     int32_t depth;
 } fx_panel_s8;
-
-/* c[i][c_at + j] = finish(bias[j] + scale[j] * (sum over q < depth of a[i * a_row + q] * w(q, j) + least[i] * sums[j])
- *                         [+ r[i][c_at + j]])
- * for i < rows <= kernels->mr and j < columns <= FX_NR * panels, panels <= kernels->panels; depth is a multiple of 4.
- * Biases, slopes and scales are those of stored panels. Without sums the weights are those of stored panels, too,
- * [depth][FX_NR], of any depth: for few tiles of at most FX_STORED_ROWS rows that is faster than to lay them out. */
-#define FX_STORED_ROWS 12
-typedef struct fx_gemm_u8 {
-    const uint8_t *a;
-    const int8_t *w;
-    const int32_t *least, *sums; /* [rows], [panels][FX_NR] or NULL */
-    const float *head;           /* of the first stored panel */
-    int64_t a_row, w_panel;      /* bytes */
-    int64_t head_panel;          /* floats from one stored panel to the next */
-    float *const *c;             /* [rows] */
-    const float *const *r;       /* [rows], or NULL */
-    int64_t c_at;
-    int32_t rows, panels, columns, depth, scales; /* scales: floats from a panel's head to them */
-    fx_finish finish;
-} fx_gemm_u8;
 
 /* c[i * c_row + j] = x[i * x_row + j] + scale * scales[j] * (sum over q < depth of a[i * a_row + q] * w(q, j) - zero *
  * sums[j]) for i < rows <= FX_FEW_ROWS, j < columns; panels and their sums as panel_s8 makes them, a depth that is a
@@ -251,9 +218,7 @@ typedef struct fx_gemv_u8 {
 
 /* Where four products of bytes are one instruction; NULL elsewhere, and drivers add floats. */
 #define FX_KERNELS_BYTES(X)                                                                                            \
-    X(rows_u8, void, (const fx_rows_u8 *r))                                                                            \
     X(panel_s8, void, (const fx_panel_s8 *p))                                                                          \
-    X(gemm_u8, void, (const fx_gemm_u8 *g))                                                                            \
     X(gemv_u8, void, (const fx_gemv_u8 *g))
 
 /* Convolution: gemm, Winograd transforms, depthwise, narrow groups, few rows, few channels, stored weights. */

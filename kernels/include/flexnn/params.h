@@ -28,10 +28,9 @@
  * alike. tile_block: Winograd tiles transformed at once, chosen by the planner; 0 for other kernels.
  * sums: F32, or I32: y is int32, the exact sums of products of integers, which wrap. Then x holds integers of at most
  * 255 in size, the panels integers of at most 255 (128 of S8, whose scales are 1) and biases of 0. There are neither
- * residual nor activation, and no Winograd; narrow groups have at most fx_exact_terms products a sum. Or U8: y is
- * float32, and x holds 8-bit integers less one zero point, so that levels may multiply them as bytes; no Winograd. Or
- * I8: y is float32, and rows of x are rounded to 8 bits (fx_rows_s8); one tap without pads, weights in blocks of
- * FX_ROUNDED, of which cin is a multiple, kernel DIRECT. */
+ * residual nor activation, and no Winograd; narrow groups have at most fx_exact_terms products a sum. Or I8: y is
+ * float32, and rows of x are rounded to 8 bits (fx_rows_s8); one tap without pads, weights in blocks of FX_ROUNDED, of
+ * which cin is a multiple, kernel DIRECT. */
 #define FX_CONV_FIELDS(I, F)                                                                                          \
     I(n) I(h) I(w) I(cin) I(oh) I(ow) I(cout) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(group) I(cin_panel)   \
     I(cin_block) I(nr) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw)        \
