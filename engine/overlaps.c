@@ -13,26 +13,27 @@ static fx_status fail(fx_error *error, fx_status status, int64_t index, const fx
     return status;
 }
 
+static fx_range zeros_of(const fx_program *p) {
+    return (fx_range){p->zeros_offset, p->zeros_offset + 4 * p->zeros_count};
+}
+
 /* Checks that steps and streamed loads write neither over the zeros nor over pinned weights, and that no workspace lies
  * over its own node's operands. */
-static fx_status check_places(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
-    const fx_range zeros = {p->zeros_offset, p->zeros_offset + 4 * p->zeros_count};
+static fx_status check_places(const fx_program *p, const fx_node_ranges *nodes, const fx_range *pinned, int64_t count,
+                              fx_error *error) {
+    const fx_range zeros = zeros_of(p);
     for (uint32_t i = 0; i < p->node_count; i++) {
         const fx_range *r = nodes[i].ranges;
-        int bad = fx_ranges_meet(r[FX_OUTPUT], zeros) || fx_ranges_meet(r[FX_WORKSPACE], zeros);
+        int bad = fx_ranges_meet(r[FX_OUTPUT], zeros) || fx_ranges_meet(r[FX_WORKSPACE], zeros) ||
+                  fx_list_meets(pinned, count, r[FX_OUTPUT]) || fx_list_meets(pinned, count, r[FX_WORKSPACE]);
         for (int j = 0; j < FX_WORKSPACE; j++)
             bad |= fx_ranges_meet(r[FX_WORKSPACE], r[j]);
-        for (uint32_t j = 0; j < p->pinned_count; j++)
-            bad |= fx_ranges_meet(r[FX_OUTPUT], fx_load_target(&p->pinned[j])) ||
-                   fx_ranges_meet(r[FX_WORKSPACE], fx_load_target(&p->pinned[j]));
         if (bad)
             return fail(error, FX_ERR_OVERLAP, i, NULL);
     }
     for (uint32_t i = 0; i < p->load_count; i++) {
-        int bad = fx_ranges_meet(fx_load_target(&p->loads[i]), zeros);
-        for (uint32_t j = 0; j < p->pinned_count; j++)
-            bad |= fx_ranges_meet(fx_load_target(&p->loads[i]), fx_load_target(&p->pinned[j]));
-        if (bad)
+        const fx_range target = fx_load_target(&p->loads[i]);
+        if (fx_ranges_meet(target, zeros) || fx_list_meets(pinned, count, target))
             return fail(error, FX_ERR_OVERLAP, i, &p->loads[i]);
     }
     for (uint32_t i = 0; i < p->pinned_count; i++)
@@ -200,18 +201,23 @@ static fx_status check_times(const fx_program *p, const fx_node_ranges *nodes, f
 }
 
 fx_status fx_program_check_overlaps(const fx_program *p, int threads, fx_error *error) {
-    if ((p->node_count + (int64_t)p->load_count) * p->pinned_count > PAIRS_MAX)
-        return fail(error, FX_ERR_PARAMS, -1, NULL);
     fx_node_ranges *nodes = malloc((p->node_count + 1) * sizeof *nodes);
-    if (!nodes)
+    fx_range *pinned = malloc((p->pinned_count + 1) * sizeof *pinned);
+    if (!nodes || !pinned) {
+        free(nodes);
+        free(pinned);
         return fail(error, FX_ERR_MEMORY, -1, NULL);
+    }
     for (uint32_t i = 0; i < p->node_count; i++)
         fx_node_touches(&p->nodes[i], threads, &nodes[i]);
-    fx_status status = check_places(p, nodes, error);
+    for (uint32_t i = 0; i < p->pinned_count; i++)
+        pinned[i] = fx_load_target(&p->pinned[i]);
+    fx_status status = check_places(p, nodes, pinned, fx_ranges_join(pinned, p->pinned_count), error);
     if (status == FX_OK)
         status = check_groups(p, nodes, error);
     if (status == FX_OK)
         status = check_times(p, nodes, error);
     free(nodes);
+    free(pinned);
     return status;
 }

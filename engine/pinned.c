@@ -151,8 +151,8 @@ static int account(fx_engine *e, const fx_program *p, const fx_touches *touches,
         return 0;
     for (int64_t i = 0; i < e->pinned_count; i++) {
         const fx_range place = {e->pinned[i].address, e->pinned[i].address + e->pinned[i].bytes};
-        if (!fx_lists_meet(&place, 1, touches->pinned, touches->pinned_count) &&
-            !fx_lists_meet(&place, 1, touches->writes, touches->write_count))
+        if (!fx_list_meets(touches->pinned, touches->pinned_count, place) &&
+            !fx_list_meets(touches->writes, touches->write_count, place))
             list[count++] = e->pinned[i];
     }
     for (uint32_t i = 0; i < p->pinned_count && all; i++) {

@@ -97,8 +97,8 @@ fx_range fx_tape_slots(const fx_tape *t) {
 }
 
 int fx_slots_meet(fx_range slots, const fx_touches *touches) {
-    return fx_lists_meet(&slots, slots.lo < slots.hi, touches->pinned, touches->pinned_count) ||
-           fx_lists_meet(&slots, slots.lo < slots.hi, touches->writes, touches->write_count);
+    return fx_list_meets(touches->pinned, touches->pinned_count, slots) ||
+           fx_list_meets(touches->writes, touches->write_count, slots);
 }
 
 fx_status fx_tape_check(const fx_engine *e, const fx_tape *t, fx_error *error) {

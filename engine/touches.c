@@ -29,8 +29,7 @@ static int by_place(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sorts ranges and joins those that overlap or touch; returns how many are left. */
-static int64_t join(fx_range *ranges, int64_t count) {
+int64_t fx_ranges_join(fx_range *ranges, int64_t count) {
     int64_t joined = 0;
     if (count > 1) /* of none there is no array */
         qsort(ranges, (size_t)count, sizeof *ranges, by_place);
@@ -130,8 +129,8 @@ fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads) {
             t->pinned[t->pinned_count++] = fx_load_target(&p->pinned[i]);
         t->pinned[t->pinned_count++] = (fx_range){p->zeros_offset, p->zeros_offset + 4 * p->zeros_count};
         t->used_count = paint(t->used, t->used_count, edges, painted, skip);
-        t->write_count = join(t->writes, t->write_count);
-        t->pinned_count = join(t->pinned, t->pinned_count);
+        t->write_count = fx_ranges_join(t->writes, t->write_count);
+        t->pinned_count = fx_ranges_join(t->pinned, t->pinned_count);
         t->used = shrunk(t->used, t->used_count * (int64_t)sizeof *t->used);
         t->writes = shrunk(t->writes, t->write_count * (int64_t)sizeof *t->writes);
         t->pinned = shrunk(t->pinned, t->pinned_count * (int64_t)sizeof *t->pinned);
@@ -166,6 +165,18 @@ uint32_t fx_touches_until(const fx_touches *t, fx_range range) {
     for (; low < t->used_count && t->used[low].range.lo < range.hi; low++)
         steps = t->used[low].steps > steps ? t->used[low].steps : steps;
     return steps;
+}
+
+int fx_list_meets(const fx_range *list, int64_t count, fx_range range) {
+    int64_t low = 0, high = count;
+    while (low < high) { /* the first that ends after the range begins */
+        const int64_t middle = (low + high) / 2;
+        if (list[middle].hi <= range.lo)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && fx_ranges_meet(list[low], range);
 }
 
 int fx_lists_meet(const fx_range *a, int64_t a_count, const fx_range *b, int64_t b_count) {

@@ -47,7 +47,11 @@ void fx_touches_free(fx_touches *t);
 
 /* Steps of the program that must be done before something else may write a range. */
 uint32_t fx_touches_until(const fx_touches *t, fx_range range);
-/* Whether two lists of ranges (in order) have a byte in common. */
+/* Sorts ranges and joins those that overlap or touch; returns how many are left: a list, in order and disjoint. */
+int64_t fx_ranges_join(fx_range *ranges, int64_t count);
+/* Whether a range has a byte in common with a list. */
+int fx_list_meets(const fx_range *list, int64_t count, fx_range range);
+/* Whether two lists have a byte in common. */
 int fx_lists_meet(const fx_range *a, int64_t a_count, const fx_range *b, int64_t b_count);
 
 #endif

@@ -3,9 +3,10 @@
 
 #include <stdlib.h>
 
-#define ROUNDING 1e-12           /* of sums of times */
-#define STEPS ((int64_t)1 << 24) /* simulated while slices are pinned one by one */
-#define LOOKS_MIN 8              /* at least so many slices are tried before one is pinned */
+#define ROUNDING 1e-12               /* of sums of times */
+#define STEPS ((int64_t)1 << 24)     /* simulated while slices are pinned one by one */
+#define LOOKS_MIN 8                  /* at least so many slices are tried before one is pinned */
+#define ASK_STEPS ((int64_t)1 << 19) /* simulated between two questions whether the caller cancels: some ms */
 
 typedef struct candidate {
     int64_t bytes, slice;
@@ -18,6 +19,9 @@ typedef struct fill {
     int64_t count;
     int looks;   /* left */
     double most; /* slices of the same bytes */
+    const fx_interrupt *interrupt;
+    int64_t steps; /* simulated since it was asked */
+    int is_cancelled;
 } fill;
 
 static void mark_one(fx_draft *d, int64_t i, int pinned) {
@@ -85,15 +89,26 @@ static void find_twins(fill *f) {
     d->pinned_bytes -= again;
 }
 
+/* Simulates the run with the waits as they are. */
+static void look(fill *f) {
+    fx_draft_simulate(f->d, f->p);
+    f->steps += f->d->step_count;
+    if (f->steps >= ASK_STEPS && f->interrupt && !f->is_cancelled) {
+        f->steps = 0;
+        f->is_cancelled = f->interrupt->is_wanted(f->interrupt->arg) != 0;
+    }
+}
+
 /* Simulates the run after slices were marked. */
-static void simulate(fx_draft *d, const fx_problem *p) {
+static void simulate(fill *f) {
+    fx_draft *d = f->d;
     int32_t loads = 0;
     for (uint32_t j = 0, i = 0; j < d->step_count; j++) {
         for (; i < d->slice_count && d->slices[i].step <= (int32_t)j; i++)
             loads += !d->slices[i].is_pinned;
         d->steps[j].wait_loads = loads;
     }
-    fx_draft_simulate(d, p);
+    look(f);
 }
 
 static int by_bytes(const void *a, const void *b) {
@@ -126,7 +141,7 @@ static int64_t best_slice(fill *f, int64_t most, int turn) {
     int64_t found = -1, fitting = count_fitting(f, most);
     int64_t looks = f->looks / 4 > LOOKS_MIN ? f->looks / 4 : LOOKS_MIN;
     int64_t stride = (fitting + looks - 1) / looks;
-    for (int64_t i = stride ? turn % stride : 0; i < fitting && f->looks > 0; i += stride) {
+    for (int64_t i = stride ? turn % stride : 0; i < fitting && f->looks > 0 && !f->is_cancelled; i += stride) {
         const candidate c = f->candidates[i];
         const double bytes = (double)c.bytes;
         if (f->d->slices[c.slice].is_pinned)
@@ -134,7 +149,7 @@ static int64_t best_slice(fill *f, int64_t most, int turn) {
         if (best * bytes >= f->most * (bytes / f->p->storage_bytes_per_second + f->p->request_s))
             break; /* neither this nor a larger slice can save more */
         pin(f->d, c.slice, 1);
-        fx_draft_simulate(f->d, f->p);
+        look(f);
         f->looks--;
         double gain = (before - f->d->seconds) / bytes;
         if (gain * bytes > before * ROUNDING && gain > best) {
@@ -151,9 +166,10 @@ static int64_t pins_of_a_run(const fx_draft *d, uint32_t count) {
     return 1 + (int64_t)count * d->step_count / STEPS;
 }
 
-void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, const fx_limits *limits,
-             int looks) {
-    fill f = {.d = d, .p = p, .candidates = (candidate *)d->work, .count = count, .looks = looks};
+fx_status fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, const fx_limits *limits,
+                  int looks, const fx_interrupt *interrupt) {
+    fill f = {
+        .d = d, .p = p, .candidates = (candidate *)d->work, .count = count, .looks = looks, .interrupt = interrupt};
     int64_t *pinned = d->work + 2 * (int64_t)d->slice_max; /* in their order; the candidates take the other half */
     find_twins(&f);
     const int64_t taken = fx_draft_bytes(d, p, limits->working_bytes);
@@ -163,9 +179,9 @@ void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t co
     qsort(f.candidates, count, sizeof *f.candidates, by_bytes);
     const int64_t every = pins_of_a_run(d, count);
     int64_t reached = 0, best = 0;
-    simulate(d, p);
+    simulate(&f);
     double seconds = d->seconds;
-    for (uint32_t at = 0; reached < count; reached++) {
+    for (uint32_t at = 0; reached < count && !f.is_cancelled; reached++) {
         int64_t slice = best_slice(&f, spare_bytes_max, (int)reached);
         if (slice < 0) { /* what was too large before is too large now */
             while (at < count && (d->slices[order[at]].is_pinned || d->slices[order[at]].arena_bytes > spare_bytes_max))
@@ -180,7 +196,7 @@ void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t co
         mark(d, slice, 1);
         if ((reached + 1) % every)
             continue;
-        simulate(d, p);
+        simulate(&f);
         if (d->seconds <= seconds * (1 + ROUNDING)) {
             seconds = d->seconds < seconds ? d->seconds : seconds;
             best = reached + 1;
@@ -188,5 +204,6 @@ void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t co
     }
     while (reached > best)
         mark(d, pinned[--reached], 0);
-    simulate(d, p);
+    simulate(&f);
+    return f.is_cancelled ? FX_ERR_CANCELLED : FX_OK;
 }

@@ -5,8 +5,9 @@ nodes and more.
     python -m bench.planner growth --nodes 1000 64000   to 64k: some minutes
 
 Seconds of CPU, the least of a few turns; each figure is followed by its multiple of that of half the nodes. Planning is
-without a limit ("free"), at the smallest budget, and with room for half of the weights beside it. Memory is the peak of
-a process that opens the artifact and makes these plans.
+without a limit ("free"), at the smallest budget, and with room for half of the weights beside it. "Session" opens one
+without a limit, which reads, plans and binds. Memory is the peak of a process that opens the artifact and makes these
+plans.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from flexnn.planning import MachineProfile, Planner, Setting
 
 CHANNELS, SIDE = 16, 8
 SETTING = Setting(MachineProfile(2e11, 2e10, 1e9, 60e-6), threads=2)
-STAGES = "compile", "open", "free", "smallest", "half"
+STAGES = "compile", "open", "free", "smallest", "half", "session"
 TURNS = 3
 KIB = 1 << 10
 
@@ -115,7 +116,9 @@ def planned(artifact: Path, turns: int = TURNS) -> dict[str, float]:
     half = minimum + sum(weight.nbytes for weight in graph.weights) // 2
     times["smallest"], _ = timed(lambda: Planner(graph, SETTING).plan(minimum), turns)
     times["half"], _ = timed(lambda: Planner(graph, SETTING).plan(half), turns)
-    return times | {"peak_kib": status("VmHWM") // KIB}
+    peak = status("VmHWM") // KIB
+    times["session"], _ = timed(lambda: flexnn.Session(artifact, threads=1, profile="analytic").close(), turns)
+    return times | {"peak_kib": peak}
 
 
 def measure(kind: str, nodes: int, turns: int = TURNS) -> dict[str, float]:

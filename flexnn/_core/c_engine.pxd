@@ -1,6 +1,7 @@
 # flexnn/engine.h, flexnn/crc32c.h, flexnn/rates.h, flexnn/quota.h.
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
+from flexnn._core.c_interrupt cimport fx_interrupt
 from flexnn._core.c_ops cimport fx_kernels, fx_params, fx_status, fx_window
 from flexnn._core.c_record cimport fx_record
 
@@ -73,10 +74,6 @@ cdef extern from "flexnn/engine.h" nogil:
         int trace
         int fresh
         int streams_last
-
-    ctypedef struct fx_interrupt:
-        int (*is_wanted)(void *) noexcept nogil
-        void *arg
 
     ctypedef struct fx_run_stats:
         int64_t run_ns, stall_ns, bytes_read, bytes_written

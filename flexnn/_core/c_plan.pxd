@@ -1,6 +1,7 @@
 # flexnn/draft.h, flexnn/fluid_bound.h, flexnn/bound_terms.h.
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
+from flexnn._core.c_interrupt cimport fx_interrupt
 from flexnn._core.c_ops cimport fx_status
 from flexnn._core.c_record cimport fx_record
 
@@ -72,8 +73,8 @@ cdef extern from "flexnn/draft.h" nogil:
     ctypedef struct fx_limits:
         int64_t working_bytes, bytes_max, next_bytes_max
 
-    void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count,
-                 const fx_limits *limits, int looks)
+    fx_status fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count,
+                      const fx_limits *limits, int looks, const fx_interrupt *interrupt)
     void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t working_bytes, int64_t bytes_max,
                     int tries)
     fx_status fx_anneal(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t *working_bytes, int *from_top,

@@ -141,7 +141,7 @@ cdef class Drafts:
     def fill(self, steps, slices, order, int64_t working_bytes, int64_t bytes_max, int64_t next_bytes_max,
              int looks):
         """Pin more ``slices`` of a draft that ``place`` made, in ``order`` (int32, indices of streamed slices) up to
-        ``bytes_max`` (fx_fill): outcome and bytes of steps and slices, as ``place``."""
+        ``bytes_max`` (fx_fill): outcome and bytes of steps and slices, as ``place``. Ctrl-C ends it within some ms."""
         cdef _Buffer step_buffer = _Buffer(steps)
         cdef _Buffer slice_buffer = _Buffer(slices)
         cdef _Buffer rank_buffer = _Buffer(order)
@@ -158,8 +158,14 @@ cdef class Drafts:
         self.draft.step_count, self.draft.slice_count = step_count, slice_count
         if not fx_draft_sane(&self.draft, rank, count) or count > self.draft.slice_count:
             raise ValueError("a wait, a count or an index is out of range")
+        pending = []
+        cdef fx_interrupt interrupt = fx_interrupt(_interrupted, <void *>pending)
+        cdef fx_status status
         with nogil:
-            fx_fill(&self.draft, &self.problem, rank, count, &limits, looks)
+            status = fx_fill(&self.draft, &self.problem, rank, count, &limits, looks, &interrupt)
+        if pending:
+            raise pending[0]
+        _plan_check(status)
         return self._outcome(working_bytes), *self._arrays()
 
     def bound_terms(self, int64_t arena_bytes):

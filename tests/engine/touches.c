@@ -1,6 +1,7 @@
 /* Ranges of the arena that a program touches, against a map of every byte.
  * usage: flexnn-touches [programs] */
 #include "touches.h"
+#include "overlaps.h"
 #include "require.h"
 
 #include <string.h>
@@ -140,6 +141,45 @@ static void check_lists(void) {
         meet |= in_a[i] & in_b[i];
     CHECK(fx_lists_meet(a, a_count, b, b_count) == meet && fx_lists_meet(b, b_count, a, a_count) == meet);
     CHECK(!fx_lists_meet(a, 0, b, b_count));
+    for (int i = 0; i < 50; i++) {
+        const fx_range range = {below(BYTES), below(BYTES)};
+        CHECK(fx_list_meets(a, a_count, range) == fx_lists_meet(a, a_count, &range, range.lo < range.hi));
+    }
+}
+
+/* A program of many nodes and pinned weights is checked in little time: not each node with each weight. */
+static void check_many(void) {
+    enum { MANY = 40000 };
+    random_program r;
+    make(&r);
+    fx_node *nodes = calloc(MANY, sizeof *nodes);
+    fx_load *pinned = calloc(MANY, sizeof *pinned), load = {.address = BYTES - GRAIN, .bytes = GRAIN};
+    fx_step step = {.wait_loads = 1};
+    CHECK(nodes && pinned);
+    for (int i = 0; i < MANY; i++) {
+        nodes[i] = r.nodes[0];
+        nodes[i].in[0] = (fx_place){.base = FX_BASE_ARENA, .offset = 0};
+        nodes[i].out = (fx_place){.base = FX_BASE_ARENA, .offset = 64};
+        nodes[i].workspace_bytes = 0;
+        pinned[i] = (fx_load){.address = BYTES + GRAIN * (int64_t)i, .bytes = GRAIN};
+    }
+    fx_error error;
+    fx_program p = {.nodes = nodes,
+                    .node_count = MANY,
+                    .pinned = pinned,
+                    .pinned_count = MANY,
+                    .loads = &load,
+                    .load_count = 1,
+                    .steps = &step,
+                    .step_count = 1};
+    CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_OK);
+    load.address = BYTES + GRAIN * (int64_t)(MANY - 1);
+    CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_ERR_OVERLAP && error.is_load && !error.index);
+    load.address = BYTES + GRAIN * (int64_t)MANY;
+    nodes[MANY / 2].out.offset = BYTES;
+    CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_ERR_OVERLAP && error.index == MANY / 2);
+    free(nodes);
+    free(pinned);
 }
 
 int main(int argc, char **argv) {
@@ -148,6 +188,7 @@ int main(int argc, char **argv) {
         check_program();
         check_lists();
     }
+    check_many();
     CHECK(!fx_ranges_meet((fx_range){3, 3}, (fx_range){0, 9}) && fx_ranges_meet((fx_range){3, 4}, (fx_range){0, 9}));
     CHECK(!fx_ranges_meet((fx_range){0, 3}, (fx_range){3, 9}));
     puts("touches: good");

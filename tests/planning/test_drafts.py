@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import signal
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -224,6 +226,15 @@ def _timeline(
     """(seconds, stall) of the core for steps and loads of these times: loads of as many bytes, one node for each step
     with room for all of them.
     """
+    core, steps, slices = _run_of(machine, step_s, use, load_s, wait_steps)
+    (seconds, stall, _), _, _ = core.fill(steps, slices, np.zeros(0, np.int32), 0, 0, 0, 0)
+    return seconds, stall
+
+
+def _run_of(
+    machine: MachineProfile, step_s: list[float], use: list[int], load_s: list[float], wait_steps: list[int]
+) -> tuple[Any, NDArray[Any], NDArray[Any]]:
+    """Drafts of nodes of a step each, and the steps and slices of one."""
     nodes = np.zeros(len(step_s), _core.DRAFT_NODE_DTYPE)
     nodes["panel_count"], nodes["panel_bytes"], nodes["variant_count"] = 16, 64, 1
     core = _core.Drafts(
@@ -242,11 +253,10 @@ def _timeline(
     )
     steps = np.zeros(len(step_s), _core.DRAFT_STEP_DTYPE)
     steps["seconds"] = step_s
-    steps["wait_loads"] = [sum(u <= j for u in use) for j in range(len(step_s))]
+    steps["wait_loads"] = np.searchsorted(use, np.arange(len(step_s)), "right")
     slices = np.zeros(len(use), _core.DRAFT_SLICE_DTYPE)
     slices["step"], slices["arena_bytes"], slices["wait_steps"] = use, load_s, wait_steps
-    (seconds, stall, _), _, _ = core.fill(steps, slices, np.zeros(0, np.int32), 0, 0, 0, 0)
-    return seconds, stall
+    return core, steps, slices
 
 
 def test_pipelines_by_hand() -> None:
@@ -321,3 +331,32 @@ def test_equals_the_event_driven_definition(seed: int) -> None:
     )
     found, _ = _timeline(machine, step_s, uses, load_s, waits)
     assert found == pytest.approx(_events(machine, step_s, wait_loads, load_s, waits, 3))
+
+
+def test_ctrl_c_ends_filling() -> None:
+    """Filling takes a second with so many slices and looks."""
+
+    class StopError(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise StopError
+
+    count, most = 4000, 1 << 40
+    core, steps, slices = _run_of(ALONE, [1.0] * count, [*range(count)], [1] * count, [*range(count)])
+    order = np.arange(count, dtype=np.int32)
+    core.fill(steps, slices, order[:0], 0, most, most, 0)  # takes the memory
+    begun = time.thread_time()
+    core.fill(steps, slices, order, 0, most, most, 20_000)
+    whole = time.thread_time() - begun
+    before = signal.signal(signal.SIGPROF, stop)
+    try:
+        begun = time.thread_time()
+        signal.setitimer(signal.ITIMER_PROF, whole / 10)
+        with pytest.raises(StopError):
+            core.fill(steps, slices, order, 0, most, most, 20_000)
+        assert time.thread_time() - begun < whole / 2
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+    core.fill(steps, slices, order[:0], 0, most, most, 0)  # and goes on

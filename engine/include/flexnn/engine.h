@@ -19,6 +19,7 @@
 #ifndef FLEXNN_ENGINE_H
 #define FLEXNN_ENGINE_H
 
+#include "flexnn/interrupt.h"
 #include "flexnn/ops.h"
 
 #define FX_AHEAD_MAX 2     /* runs that may be announced while one goes on */
@@ -122,12 +123,6 @@ typedef struct fx_options {
     int fresh;                     /* benches: the pages of a load's target go back to the system before the read */
     int streams_last; /* loads go to the end of the arena, so its end lies on whole huge pages, not its start */
 } fx_options;
-
-/* How a caller cancels: is_wanted(arg) is called by the calling thread about every 20 ms; non-zero cancels. */
-typedef struct fx_interrupt {
-    int (*is_wanted)(void *arg);
-    void *arg;
-} fx_interrupt;
 
 typedef struct fx_run_stats {
     int64_t run_ns, stall_ns, bytes_read, bytes_written;

@@ -6,6 +6,7 @@
 #ifndef FLEXNN_DRAFT_H
 #define FLEXNN_DRAFT_H
 
+#include "flexnn/interrupt.h"
 #include "flexnn/ops.h"
 #include "flexnn/record.h"
 
@@ -248,9 +249,10 @@ typedef struct fx_limits {
  * at most as many as the draft has). The sequence depends on `next_bytes_max`, the most that `bytes_max` may be, and
  * not on `bytes_max`, so more bytes are never slower. At most `looks` slices are tried. Of many slices, several are
  * pinned between two looks at the whole run. Slices of the same bytes of the file, which nodes share, are pinned
- * together and take memory once. */
-void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, const fx_limits *limits,
-             int looks);
+ * together and take memory once. FX_OK, or FX_ERR_CANCELLED, and d is no draft: interrupt, which may be NULL, is asked
+ * meanwhile. */
+fx_status fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, const fx_limits *limits,
+                  int looks, const fx_interrupt *interrupt);
 
 /* Changes kernels and slices of single nodes while that makes the run shorter, nodes that may save the most first;
  * tries at most `tries` changes and keeps to bytes_max. d is the draft of the choices before and after. */
