@@ -78,7 +78,8 @@ void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
         double now = 0.0, stall = 0.0;
         for (int64_t j = 0; j < steps; j++) {
             fx_mark *mark = &d->marks[j];
-            if (run && mark->done == l.done && mark->left == l.left && mark->wait == l.wait) { /* from here on this run equals the one before */
+            if (run && mark->done == l.done && mark->left == l.left &&
+                mark->wait == l.wait) { /* from here on this run equals the one before */
                 d->seconds += now - mark->now;
                 d->stall_s += stall - mark->stall;
                 return;
