@@ -204,7 +204,9 @@ def test_rounded_rows_are_multiplied_by_integers_of_4_and_8_bits_alone(form):
             _core.run_op("conv", "direct", words, [x], y, panels)
 
 
-@pytest.mark.parametrize(("sums", "is_one"), [("f32", True), ("i32", True), ("i8", True), ("u8", False), ("u32", False)])
+@pytest.mark.parametrize(
+    ("sums", "is_one"), [("f32", True), ("i32", True), ("i8", True), ("u8", False), ("u32", False)]
+)
 def test_sums_of_convolutions_are_of_types_that_they_have(sums, is_one):
     words = conv_params(1, 256, act="none")
     at = [name for name, _ in _core.FIELDS["conv"]].index
