@@ -213,7 +213,7 @@ def test_sums_of_convolutions_are_of_types_that_they_have(sums, is_one):
     words[at("sums")] = _core.ENUMS["dtype"].index(sums)
     words[at("wtype")] = _core.ENUMS["wtype"].index("q4" if sums == "i8" else "f32")
     x, y = np.zeros((1, 256), np.float32), np.zeros((1, 256), np.float32)
-    panels = np.zeros(16 * 4 * (2 + 256), np.uint8)
+    panels = np.zeros(16 * (2368 if sums == "i8" else 16448), np.uint8)
     if is_one:
         _core.run_op("conv", "direct", words, [x], y.view(np.int32) if sums == "i32" else y, panels)
     else:
