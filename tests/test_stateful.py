@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from flexnn.graph import load_model
 from flexnn.graph.sources import ModelSource
 from flexnn.graph.state import WIDTHS
 from flexnn.graph.stateful import ATTENTION, stateful
+from flexnn.measure import refine
+from flexnn.planning import MachineProfile
 from flexnn.run.stateful import StateRun
 from flexnn.session import open_for_tests
 from tests.support.decoders import USUAL, Caller, Sizes, write_eager, write_grouped
@@ -396,6 +399,13 @@ def test_runs_teach_later_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(flexnn.BudgetError) as refused:
         flexnn.Session(artifact, 1, kv_capacity=64)
     memory, found = refused.value.minimum + (1 << 20), []
+    learnt = refine.Watch.learnt
+
+    def slow(watch: refine.Watch, machine: MachineProfile) -> MachineProfile | None:
+        learnt(watch, machine)
+        return replace(machine, storage_bytes_per_second=1e6) if len(watch._computed) >= refine.SAMPLES_MIN else None
+
+    monkeypatch.setattr(refine.Watch, "learnt", slow)
     for _ in range(2):
         with flexnn.Session(artifact, memory, kv_capacity=64, profile="measure", trace=True) as session:
             found.append(session.statistics()["machine"]["storage_bytes_per_second"])
@@ -405,4 +415,4 @@ def test_runs_teach_later_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             events = session.trace_events()["traceEvents"]
             loads = [e for e in events if e["ph"] == "X" and "bytes" in e["args"]]
             assert len(loads) == len(session.plan.loads)
-    assert found[0] != found[1]
+    assert found[0] != found[1] == 1e6
