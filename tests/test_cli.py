@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,15 @@ def test_input_files(artifact: Path, tmp_path: Path, damage: str) -> None:
         np.savez(path, x=feed()["x"].astype(np.float64))
     done = flexnn_cli("run", artifact, "--input", path, folder=tmp_path)
     refused(done, "input" if damage in ("name", "type") else "in.npz: not an .npz file of arrays")
+
+
+def test_input_that_unpacks_to_more_than_memory_is_refused_before(artifact: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "in.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("x.npy", "w") as member:
+            np.lib.format.write_array(member, np.zeros(1 << 20, np.float32))
+        archive.filelist[0].file_size = 1 << 50  # what the file's directory says
+    done = flexnn_cli("run", artifact, "--input", "in.npz", folder=tmp_path)
+    refused(done, "in.npz: its arrays take ")
 
 
 def test_input_and_output(artifact: Path, tmp_path: Path) -> None:

@@ -12,17 +12,44 @@ from typing import IO, Any
 import numpy as np
 
 from flexnn.files import replacing
+from flexnn.system.limits import Limits
+from flexnn.units import format_bytes
+
+MEMORY_PART = 0.5
+"""Most that arrays of a file may take of the memory that this process may still take."""
+
+
+class ArraysTooLargeError(ValueError):
+    """Arrays of a file that memory does not hold."""
+
+    def __init__(self, path: str, taken: int) -> None:
+        most = f"half of the memory that is free here ({format_bytes(_free())})"
+        super().__init__(f"{path}: its arrays take {format_bytes(taken)}, and may take {most}")
 
 
 def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the arrays of an .npz file by name. Raises ValueError for any other file, OSError, MemoryError."""
+    """Return the arrays of an .npz file by name. Raises ValueError for any other file, OSError, MemoryError;
+    ArraysTooLargeError before arrays are unpacked that memory does not hold.
+    """
     try:
         with np.load(path, allow_pickle=False) as arrays:
+            taken = sum(member.file_size for member in arrays.zip.infolist())  # zipfile unpacks no more than that
+            if taken > MEMORY_PART * _free():
+                raise ArraysTooLargeError(path, taken)
             return {name: arrays[name] for name in arrays.files}
-    except (OSError, MemoryError):
+    except (OSError, MemoryError, ArraysTooLargeError):
         raise
     except Exception:  # a damaged file makes numpy and zipfile raise nearly anything
         raise ValueError(f"{path}: not an .npz file of arrays, or a damaged one") from None
+
+
+def _free() -> int:
+    """Return the bytes that this process may still take."""
+    limits = Limits()
+    try:
+        return limits.free()
+    finally:
+        limits.close()
 
 
 def check_writable(path: str) -> None:
