@@ -239,6 +239,8 @@ fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, ui
         set_phase(tasks, count, phase);
         status = run_job(workers, tasks, count, 0, lanes, poll);
         alone += workers->alone_ns;
+        if (status == FX_OK && fx_polled(poll)) /* others may have computed all of it */
+            status = FX_ERR_CANCELLED;
     }
     workers->last.start_ns = start;
     workers->alone_ns = alone;
