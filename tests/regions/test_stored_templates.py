@@ -27,6 +27,7 @@ SHAPES: dict[str, list[dict[str, tuple[int, ...]]]] = {
     "images": [{"x": (n, 3, 32 * h, 32 * w)} for n, h, w in ((1, 1, 2), (1, 3, 4), (2, 2, 3), (4, 1, 7), (1, 6, 2))],
     "tokens": [{"past": (1, n, 16), "x": (1, t, 16)} for n, t in ((3, 1), (9, 3), (21, 4), (40, 2))],
     "recurrent": [{"x": (t, n, 4)} for t, n in ((9, 1), (17, 1), (40, 1), (12, 4), (33, 5))],
+    "turned_round": [{"x": (t, 4)} for t in (9, 12, 40, 64)],
     "loops_in_turn": [{"x": (t, 1, 4)} for t in (9, 12, 40, 64)],
     "computed_sizes": [{"x": (m, n)} for m, n in ((1, 64), (3, 64), (1, 9), (4, 200))],
 }

@@ -270,6 +270,14 @@ def turned(name: str, x: str, width: int) -> list[onnx.NodeProto]:
     ]
 
 
+def turned_round() -> onnx.ModelProto:
+    """Rows in the reverse order, as one direction of a layer reads them."""
+    nodes = [node("Slice", ["x", "last", "none", "axis", "back"], ["r"]), node("Concat", ["x", "r"], ["y"], axis=1)]
+    numbers_of = {"last": [-1], "none": [-(1 << 40)], "axis": [0], "back": [-1]}
+    constants = {name: np.array(v, np.int64) for name, v in numbers_of.items()}
+    return model_of(graph_of(nodes, [value("x", F32, ["t", 4])], [value("y", F32, ["t", 8])], constants))
+
+
 def loops_in_turn() -> onnx.ModelProto:
     """Two loops, one behind the other, whose turns only a run knows, and a product of what the second keeps."""
     nodes = [*turned("first", "x", 4), node("Relu", ["first_y"], ["between"]), *turned("second", "between", 16)]
@@ -292,6 +300,7 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto], list[dict[str, tuple[int, 
     "images": (images, [{"x": (n, 3, h, w)} for n in (2, 3) for h, w in ((32, 48), (40, 64), (64, 44), (16, 16))], 4),
     "tokens": (tokens, [{"past": (1, n, 16), "x": (1, 2, 16)} for n in range(2, 30, 3)], 4),
     "recurrent": (recurrent, [{"x": (t, n, 4)} for n in (2, 5, 3) for t in (3, 7)], 4),
+    "turned_round": (turned_round, [{"x": (t, 4)} for t in (2, 5, 9, 31, 64)], 3),
     "loops_in_turn": (loops_in_turn, [{"x": (t, 1, 4)} for t in (3, 7, 12, 40)], 12),
     "computed_sizes": (computed_sizes, [{"x": (m, n)} for m in (2, 3) for n in (6, 7, 9, 12, 20, 33)], 40),
     "picks": (picks, [{"x": (m, n), "grid": (m, 4, 2)} for m in (2, 3, 5) for n in (6, 7, 9, 12)], 60),

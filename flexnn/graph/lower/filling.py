@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import DTYPES, Attr
+from ..ir import DTYPES
 from ..model import Constant, dtype_name
 from .constant import Const
 from .context import Context, Lowering, Value, lowers
-from .elementwise import emit_binary, emit_cast
-from .shape import expanded
+from .shape import expanded, progression
 
 
 def filled(ctx: Context, number: np.ndarray, shape: tuple[int, ...]) -> Value:
@@ -36,10 +35,7 @@ def _range(ctx: Context) -> list[Value]:
     first, last, by = map(_number, (start, limit, step))
     whole = start.dtype != "f32"
     count = -((last - first) // -by) if whole else math.ceil((last - first) / by)
-    ones = filled(ctx, np.ones(1, np.int64), (count,))
-    attrs: dict[str, Attr] = {"axis": 0, "is_product": 0, "is_exclusive": 1, "is_reverse": 0}
-    index = emit_cast(ctx, ctx.emit("cumulate", [ones], attrs), start.dtype)
-    return [emit_binary(ctx, emit_binary(ctx, index, step, "mul"), start, "add")]
+    return [progression(ctx, start, step, count)]
 
 
 def _number(value: Const) -> Any:

@@ -14,8 +14,9 @@ from ..pack import PackedSource
 from ..sizes import preferring
 from ..sources import SizesSource
 from ..strided import DIMS, broadcast
-from .constant import Const, Narrow, of_integers, table_panels
+from .constant import Const, Narrow, of_integers, sizes_const, table_panels
 from .context import Context, Value, lowers
+from .elementwise import emit_binary, emit_cast
 from .moving import moving_slice
 
 
@@ -150,9 +151,31 @@ def slice_(ctx: Context) -> list[Value]:
         if step > 0:
             starts[axis], steps[axis] = begin, step
         else:
-            picked = np.arange(begin, begin + count * step, step, dtype=np.int64)
-            x = ctx.emit("gather", [x, ctx.array(picked, f"indices{axis}")], {"axis": axis})
+            x = ctx.emit("gather", [x, _backward(ctx, begin, count, step, axis)], {"axis": axis})
     return [ctx.slice(x, starts, sizes, steps)]
+
+
+def _backward(ctx: Context, begin: int, count: int, step: int, axis: int) -> Value:
+    """Indices that a backward slice picks. Where shapes are open the run computes them, so that they need not be known
+    while binding.
+    """
+    if ctx.in_run:
+        first = np.array(begin, np.int64) if type(begin) is int else None
+        start = (
+            sizes_const(f"{ctx.name}.start", np.array(begin, object), "i64")
+            if first is None
+            else ctx.array(first, "start")
+        )
+        return progression(ctx, start, ctx.array(np.array(step, np.int64), "step"), count)
+    return ctx.array(np.arange(begin, begin + count * step, step, dtype=np.int64), f"indices{axis}")
+
+
+def progression(ctx: Context, start: Const, step: Const, count: int) -> Value:
+    """``count`` numbers, from ``start`` on, of its type: they are computed at run time, from integers."""
+    ones = expanded(ctx, ctx.array(np.ones(1, np.int64), "number"), (count,))
+    attrs: dict[str, Attr] = {"axis": 0, "is_product": 0, "is_exclusive": 1, "is_reverse": 0}
+    index = emit_cast(ctx, ctx.emit("cumulate", [ones], attrs), start.dtype)
+    return emit_binary(ctx, emit_binary(ctx, index, step, "mul"), start, "add")
 
 
 def _picked(size: int, start: int, end: int, step: int) -> tuple[int, int]:
