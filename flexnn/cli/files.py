@@ -22,9 +22,9 @@ MEMORY_PART = 0.5
 class ArraysTooLargeError(ValueError):
     """Arrays of a file that memory does not hold."""
 
-    def __init__(self, path: str, taken: int) -> None:
-        most = f"half of the memory that is free here ({format_bytes(_free())})"
-        super().__init__(f"{path}: its arrays take {format_bytes(taken)}, and may take {most}")
+    def __init__(self, path: str, taken: int, most: int) -> None:
+        allowed = f"half of the free memory, {format_bytes(most)}"
+        super().__init__(f"{path}: its arrays take {format_bytes(taken)}, and at most {allowed}, is allowed")
 
 
 def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
@@ -34,8 +34,9 @@ def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             taken = sum(member.file_size for member in arrays.zip.infolist())  # zipfile unpacks no more than that
-            if taken > MEMORY_PART * _free():
-                raise ArraysTooLargeError(path, taken)
+            most = int(MEMORY_PART * _free())
+            if taken > most:
+                raise ArraysTooLargeError(path, taken, most)
             return {name: arrays[name] for name in arrays.files}
     except (OSError, MemoryError, ArraysTooLargeError):
         raise

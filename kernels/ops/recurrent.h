@@ -68,9 +68,14 @@ typedef struct fx_cell_step {
 
 #define FX_CELL_FEW 4 /* rows of the batch whose sums in the gemm tile would wait for one another */
 
+/* Whether panels are multiplied one by one as they are stored, and not in the gemm tile. */
+static inline int fx_cell_reads_stored(const fx_recurrent_params *p) {
+    return p->wtype != FX_WTYPE_F32 || p->batch <= FX_CELL_FEW;
+}
+
 /* Columns that are multiplied together, which decides in what order a sum is added up. */
 static inline int64_t fx_cell_grain(const fx_kernels *k, const fx_recurrent_params *p) {
-    return p->wtype != FX_WTYPE_F32 || p->batch <= FX_CELL_FEW ? FX_NR : (int64_t)FX_NR * k->panels;
+    return fx_cell_reads_stored(p) ? FX_NR : (int64_t)FX_NR * k->panels;
 }
 
 /* Floats from one gate to the next where `width` hidden values are computed, all or a slice: its columns may begin

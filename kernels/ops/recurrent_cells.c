@@ -30,7 +30,7 @@ static void multiply_columns(const fx_cell_step *t, const float *from, const flo
         t->s->r[i] = x ? x + i * t->x_row : NULL;
         t->s->c[i] = to + i * row;
     }
-    if (p->wtype != FX_WTYPE_F32 || p->batch <= FX_CELL_FEW) {
+    if (fx_cell_reads_stored(p)) {
         multiply_stored(t, packed, columns, x != NULL);
         return;
     }

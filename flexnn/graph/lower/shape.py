@@ -160,12 +160,10 @@ def _backward(ctx: Context, begin: int, count: int, step: int, axis: int) -> Val
     while binding.
     """
     if ctx.in_run:
-        first = np.array(begin, np.int64) if type(begin) is int else None
-        start = (
-            sizes_const(f"{ctx.name}.start", np.array(begin, object), "i64")
-            if first is None
-            else ctx.array(first, "start")
-        )
+        if type(begin) is int:
+            start = ctx.array(np.array(begin, np.int64), "start")
+        else:
+            start = sizes_const(f"{ctx.name}.start", np.array(begin, object), "i64")
         return progression(ctx, start, ctx.array(np.array(step, np.int64), "step"), count)
     return ctx.array(np.arange(begin, begin + count * step, step, dtype=np.int64), f"indices{axis}")
 
