@@ -145,7 +145,7 @@ class Session(StateCalls):
         self._opened_with = os.path.abspath(path), given | {"shapes": shapes}
         self._calls: Calls | None = None
         self._is_pooled, self._turns = turns is not None, turns or Turns()
-        self._is_closed = False
+        self._is_closed, self._owns_outputs = False, given.get("own_outputs", True)
         if is_onnx(path):
             self._open_compiled(path, shapes, lambda artifact: opened(artifact, {}, options))
         else:
@@ -281,8 +281,10 @@ class Session(StateCalls):
             GraphError: Shapes are open, and the model cannot be computed at these.
         """
         wanted = self._feeds.wanted(output_names)
-        owns = self._opened_with[1].get("own_outputs", True)
-        outputs = self._while_open(lambda run: run.repeat(input_feed)) if out is None and owns else None
+        outputs, owns = None, self._owns_outputs
+        if out is None and owns:
+            self._check_process()
+            outputs = self._turns.take(self._repeat, self._failed, input_feed)
         if outputs is None:
             inputs, into = self._feeds.arrays(input_feed), None
             if out is not None or not owns:
@@ -428,11 +430,20 @@ class Session(StateCalls):
 
     def _in_turn(self, call: Callable[[Run], _T], *, while_open: bool = False) -> _T:
         def called() -> _T:
-            if while_open and self._is_closed:
-                raise SessionError("the session is closed")
+            if while_open:
+                self._check_open()
             return call(self._run)
 
         return self._turns.take(called, self._failed)
+
+    def _repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
+        """Return all outputs of a run like the last, or None; what most runs are, so it takes few calls."""
+        self._check_open()
+        return self._run.repeat(feed)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise SessionError("the session is closed")
 
     def _failed(self, error: BaseException) -> None:
         if not isinstance(error, BudgetError | GraphError):  # what is refused has broken nothing
@@ -441,7 +452,9 @@ class Session(StateCalls):
             self._discard()
 
 
-_OWN = frozenset({"_path", "_opened_with", "_calls", "_is_pooled", "_turns", "_is_closed", "_run", "_asked", "_feeds"})
+_OWN = frozenset(
+    "_path _opened_with _calls _is_pooled _turns _is_closed _owns_outputs _run _asked _feeds".split()  # noqa: SIM905
+)
 """Attributes of a session that its pickle does not hold; others are those of derived classes."""
 
 

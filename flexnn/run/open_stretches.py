@@ -110,11 +110,12 @@ class OpenStretches(Teams):
         spent[0] += run_ns
         spent[1] += stall_ns
         spent[2] += bytes_read
-        self._ran(stretch)
+        self.needs.run(stretch)
+        self._watch(stretch)
         return stopped
 
-    def _ran(self, stretch: ReadyStretch) -> None:
-        self.needs.run(stretch)
+    def _watch(self, stretch: ReadyStretch) -> None:
+        """Tell those who compare a run's times with its plan that it has run."""
         for segment in stretch.segments:
             if segment.watch is not None:
                 segment.watch.ran(segment.spans)
@@ -140,6 +141,7 @@ class OpenStretches(Teams):
         self._used[found] = None
         self._usual, self._usual_keys, self._last = [found], {found}, found
         self.needs.begin()
+        self.needs.run(found)
         return found
 
     def _may_stay(self, pins: set[Pins], needed: Collection[BoundSegment]) -> bool:
@@ -173,7 +175,7 @@ class OpenStretches(Teams):
             raise session_error(error, self._explain(stretch, error)) from None
         if repeated is None:
             return None
-        self._ran(stretch)
+        self._watch(stretch)
         outputs, run_ns, stall_ns, bytes_read = repeated
         if self._home is None:
             self.needs.given_bytes = stretch.own_bytes

@@ -24,8 +24,11 @@ class Closes(Protocol):
 class Turns:
     """Calls that take turns, and none inside another; what is closed meanwhile goes at the end of the call."""
 
+    _forks = 0
+    """Forks between the first process that imported this and the one that runs."""
+
     def __init__(self) -> None:
-        self._process = os.getpid()
+        self._opened_at = Turns._forks
         self.lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
         self.is_busy = False
         """Whether a call goes on."""
@@ -35,11 +38,16 @@ class Turns:
     @property
     def is_foreign(self) -> bool:
         """Whether this is a process that was forked since; the lock may be held by a thread that it does not have."""
-        return os.getpid() != self._process
+        return self._opened_at != Turns._forks
 
-    def take(self, call: Callable[[], _T], failed: Callable[[BaseException], None]) -> _T:
-        """Return what ``call`` does when the calls of other threads are done; ``failed`` is told what it raises.
-        Raises SessionError inside another call of this thread.
+    @classmethod
+    def forked(cls) -> None:
+        """Note that this process was forked; asking the system before each run would take a tenth of a short one."""
+        cls._forks += 1
+
+    def take(self, call: Callable[..., _T], failed: Callable[[BaseException], None], *arguments: object) -> _T:
+        """Return what ``call`` does with ``arguments`` when the calls of other threads are done; ``failed`` is told
+        what it raises. Raises SessionError inside another call of this thread.
         """
         with self.lock:
             if self.is_busy:
@@ -48,7 +56,7 @@ class Turns:
                 )
             self.is_busy = True
             try:
-                return call()
+                return call(*arguments)
             except BaseException as error:
                 failed(error)
                 raise
@@ -84,3 +92,6 @@ class Turns:
             run.close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
             if run in self._leaving:  # a signal handler may have been here
                 self._leaving.remove(run)
+
+
+os.register_at_fork(after_in_child=Turns.forked)
