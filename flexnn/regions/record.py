@@ -43,6 +43,7 @@ class _Growing:
     name: str
     value: Value
     counter: int
+    turns_max: int | None
 
 
 @quick_dataclass(slots=True)
@@ -294,6 +295,8 @@ class Recorder(Walker):
         is_sure = is_endless and _is_true(start) and limit >= 0
         if scans and not is_sure and not is_top:
             raise WalkedError("nobody knows its turns before")
+        if not is_sure and not all(value.nbytes for value in results[len(initial) :]):
+            raise WalkedError("nobody knows how many rows without elements it makes")
         made = turns.end(results, limit if is_sure else -1)
         if not is_endless:
             tape.add("copy", a=going, b=now.slot(going_on), n=1)
@@ -301,8 +304,9 @@ class Recorder(Walker):
         if is_sure:
             tape.entries[turn].c = -1
         else:
-            names = node.output[len(initial) :]
-            now.growing += [_Growing(*found, turns.counter) for found in zip(names, made[len(initial) :], strict=True)]
+            most = number.bounds[0][1] + 1 if number.bounds else None
+            stacks = zip(node.output[len(initial) :], made[len(initial) :], strict=True)
+            now.growing += [_Growing(*found, turns.counter, most) for found in stacks]
         return made
 
     def _scan(self, node: ModelNode, inputs: list[Value | None], scope: Scope, body: Region) -> list[Value]:
@@ -369,10 +373,9 @@ class Recorder(Walker):
                 stretch.aliases[name] = made[value]
             else:
                 made[value] = name
-                counter = growing[value].counter if value in growing else -1
-                stretch.outputs.append(
-                    Output(name, value.shape[1:] if counter >= 0 else value.shape, value.dtype, counter)
-                )
+                shape, stacked = value.shape, growing.get(value)
+                more = () if stacked is None else (stacked.counter, stacked.turns_max)
+                stretch.outputs.append(Output(name, shape[1:] if more else shape, value.dtype, *more))
         for value in made:
             slot = tape.root(now.slots[value])
             if tape.slots[slot].is_fixed and value not in growing:

@@ -27,10 +27,14 @@ from .scope import Scope, Value, is_few
 from .segment import Segment
 from .walk import HEAVY, Walker, constant_array, is_idle, is_steady, scoped
 
-SIDES = (64, 96, 32, 16, 128, 224, 8, 256, 512, 1, 1024, 3)
+SIDES = (64, 96, 32, 16, 128, 224, 8, 256, 512, 1, 1024, 3, 4096, 16000, 65536)
 """Sizes that are tried for an open dimension, in order."""
-LARGER_SIDES = (256, 512, 1024)
+LARGER_SIDES = (256, 512, 1024, 4096, 16000, 65536)
 """Sizes that are tried as well while some layer was lowered at no shape: its window may be larger than those."""
+SOUND_SIDE = 2048
+"""Larger sizes are tried for inputs that stay below ``SOUND_MAX`` elements: some windows hold a second of sound, which
+frames of a hundredth of it divide."""
+SOUND_MAX = 1 << 17
 SAMPLES = 2
 """Number of shapes at which the model has to bind, if it can; the larger sides, and a batch of two, come on top."""
 SINGLY = 2
@@ -319,7 +323,8 @@ def _candidates(ports: Sequence[Port]) -> Iterator[tuple[int, list[tuple[int, ..
                     for names, port in zip(dimension_names(ports), ports, strict=True)
                 ]
                 key = tuple(shapes)
-                if key not in seen and all(np.prod(shape, dtype=float) <= TENSOR_MAX for shape in shapes):
+                most = SOUND_MAX if side > SOUND_SIDE else TENSOR_MAX
+                if key not in seen and all(np.prod(shape, dtype=float) <= most for shape in shapes):
                     seen.add(key)
                     yield side, shapes
 

@@ -25,6 +25,8 @@ class Output:
     dtype: np.dtype
     counter: int = -1
     """Counter of the loop that stacks it; -1: its shape is known."""
+    turns_max: int | None = None
+    """Most turns of that loop, as its condition bounds them; None: nobody knows."""
 
 
 @quick_dataclass(frozen=True, slots=True)

@@ -29,16 +29,20 @@ KEPT_MAX = 24
 """Most templates of a model that are kept."""
 TRIED_MAX = 32
 """Most that are traced."""
-SMALL = 2
-"""Templates with that many times fewer nodes than another of the same nodes of the model are left out: some nodes
-cannot be lowered at such sizes.
+SMALL = 4
+"""Templates with that many times fewer nodes than another of the same nodes of the model are left out: most nodes
+cannot be lowered at such sizes, or are computed while binding.
 """
-SHAPES_MAX = 24
+SHAPES_MAX = 32
 """Most shapes that are tried."""
 STEP = 32
 """Difference of sizes that are to differ: what halves a picture five times divides it."""
 LONGER = (2, 4)
 """Factors of sizes that are tried, too: a window needs several rows, of which short inputs have one."""
+PICTURE = 640
+"""Least of sizes that detectors often take: some of what nodes make of a picture's cells is then too much to be
+computed while binding, and some is not.
+"""
 LONG = 2
 """Factor of sizes of which some models take no others, as a branch takes half of them: frames of 256 and 512."""
 FEW = 9
@@ -150,7 +154,9 @@ def _recorded(recorder: Recorder, scope: Scope, remaining: Nodes) -> Stretch | N
 
 
 def _follow(recorder: Recorder, stretch: Stretch | None, shapes: Shapes) -> None:
-    """Record what comes behind loops whose turns only a run knows: an open dimension says them, or they are made up."""
+    """Record what comes behind loops whose turns only a run knows: they are the most that a loop's condition allows, or
+    an open dimension says them, or they are made up.
+    """
     names = dimension_names(recorder.model.graph.inputs)
     sizes = [d for row, shape in zip(names, shapes, strict=True) for name, d in zip(row, shape, strict=True) if name]
     turns = [*dict.fromkeys(sorted(sizes, reverse=True)), TURNS]
@@ -158,16 +164,19 @@ def _follow(recorder: Recorder, stretch: Stretch | None, shapes: Shapes) -> None
         if stretch is None or not isinstance(stretch.action, Turns):
             return
         before = stretch
-        tried = (_recorded(recorder, _turned(before, count), before.remaining) for count in turns)
+        is_bounded = all(output.counter < 0 or output.turns_max is not None for output in before.outputs)
+        counts = turns[:1] if is_bounded else turns
+        tried = (_recorded(recorder, _turned(before, count), before.remaining) for count in counts)
         stretch = next(filter(None, tried), None)
 
 
 def _turned(stretch: Stretch, turns: int) -> Scope:
-    """Return the scope behind a stretch whose loops have taken so many turns."""
+    """Return the scope behind a stretch whose loops have taken as many turns as they may, or ``turns``."""
     scope = stretch.scope.copy()
     for output in stretch.outputs:
         if output.counter >= 0:
-            scope.own[output.name] = Value((turns, *output.shape), output.dtype)
+            most = turns if output.turns_max is None else output.turns_max
+            scope.own[output.name] = Value((most, *output.shape), output.dtype)
     return scope
 
 
@@ -271,7 +280,8 @@ def _changed(sizes: dict[str, int]) -> Iterator[dict[str, int]]:
     few = {name: FEW + 2 * i for i, name in enumerate(large)}
     batch = {name: BATCH + i for i, name in enumerate(single)}
     long = {name: LONG * sizes[name] for name in large}
-    for own in (apart, long, few):
+    picture = {name: PICTURE + STEP * i for i, name in enumerate(large)} if len(large) > 1 else apart
+    for own in (apart, long, few, picture):
         for others in ({}, batch):
             yield sizes | own | others
     for name in large:

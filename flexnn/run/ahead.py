@@ -19,7 +19,7 @@ from flexnn.graph.evaluate import MemoryNeededError
 from flexnn.graph.ir import DTYPES, Array, GraphError
 from flexnn.graph.model import ModelNode
 from flexnn.quick_dataclass import quick_dataclass
-from flexnn.regions import Control, Read, Region, Stretch
+from flexnn.regions import Control, Output, Read, Region, Stretch
 from flexnn.regions.control import carried_count
 from flexnn.regions.ranges import Ranges
 
@@ -154,7 +154,7 @@ class Ahead(OpenShapesRun):
                 if known is not None:
                     shape = known[growing.index(output)][0]
                 else:
-                    shape = (self._turns(stretch.region, output.name), *shape)
+                    shape = (self._turns(stretch.region, output), *shape)
                 stacks += prod(shape) * output.dtype.itemsize
             made[output.name] = absent(shape, output.dtype)
         self.tally.meet(stretch, live, stacks)
@@ -165,11 +165,12 @@ class Ahead(OpenShapesRun):
         for name, array in live.items():
             self._ranges.note(region, name, array.shape, None if isinstance(array, Absent) else array)
 
-    def _turns(self, region: Region, name: str) -> int:
+    def _turns(self, region: Region, output: Output) -> int:
         """Return the most turns of the loop that stacks a value."""
-        i = next(i for i in region.children if name in region.nodes[i].output)
-        turns = self._ranges.turns(region, i)
-        return GUESS * self._seen if turns is None or turns > MOST else turns
+        i = next(i for i in region.children if output.name in region.nodes[i].output)
+        known = [turns for turns in (self._ranges.turns(region, i), output.turns_max) if turns is not None]
+        turns = min(known, default=MOST + 1)
+        return GUESS * self._seen if turns > MOST else turns
 
     def _act(self, stretch: Stretch, live: dict[str, Array]) -> Found:
         """Do what comes after a stretch, on shapes."""

@@ -14,7 +14,7 @@ from ..pack import PackedSource
 from ..sizes import preferring
 from ..sources import SizesSource
 from ..strided import DIMS, broadcast
-from .constant import Const, Narrow, of_integers, sizes_const, table_panels
+from .constant import Const, Narrow, depends, of_integers, sizes_const, table_panels
 from .context import Context, Value, lowers
 from .elementwise import emit_binary, emit_cast
 from .moving import moving_slice
@@ -219,11 +219,14 @@ def pad(ctx: Context) -> list[Value]:
 
 @lowers("Gather")
 def gather(ctx: Context) -> list[Value]:
-    """Constant indices that are evenly spaced make a slice; not of a table, whose rows are read one by one."""
+    """Constant indices that are evenly spaced make a slice; not of a table, whose rows are read one by one, nor where
+    they are a grid that depends on sizes, such as windows of sound: nothing is asked of its numbers before the run.
+    """
     x, indices = ctx.input(0), ctx.input(1)
     shape = ctx.shape(x)
     axis = ctx.axis(ctx.integer("axis", 0), len(shape))
-    if isinstance(indices, Const) and not isinstance(x, Const):
+    is_grid = isinstance(indices, Const) and len(indices.shape) > 1 and depends(indices)
+    if isinstance(indices, Const) and not isinstance(x, Const) and not is_grid:
         is_sized = isinstance(indices.source, SizesSource)
         picked = indices.source.numbers if is_sized else indices.load().astype(np.int64)  # type: ignore[attr-defined]
         if picked.size and (picked.min() < -shape[axis] or picked.max() >= shape[axis]):
