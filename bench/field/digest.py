@@ -89,7 +89,7 @@ def digest(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     tail = [Pair(n, c["own"]["p95"], c["onnxruntime"]["p95"], c["ratio_p95"]) for n, c in cases]
     tight = [Pair(_bounded(n, c), c["in_budget"]["p50"], c["unlimited"]["p50"], c["in_budget_ratio"]) for n, c in cases]
     limits = {_bounded(n, c): max(BUDGET_LIMIT, _bound(c)) for n, c in cases}
-    bind = {name: case["new_ms"]["own"] - case["own"]["p50"] for name, case in cases if "new_ms" in case}
+    bind = {name: case["bind_ms"] for name, case in cases if "bind_ms" in case}
     over = sorted(((ms / (BIND_MS + BIND_NODE_MS * nodes[name]), name) for name, ms in bind.items()), reverse=True)
     bound = [f"{name} {bind[name]:.1f} ms, {nodes[name]} nodes" for times, name in over if times > 1]
     return {

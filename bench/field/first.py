@@ -25,6 +25,8 @@ class FirstRuns:
         self.opening: dict[str, list[float]] = {name: [] for name in names}
         self.first: dict[str, list[list[float]]] = {name: [[] for _ in range(count)] for name in names}
         self.new: dict[str, list[list[float]]] = {name: [[] for _ in range(count)] for name in names}
+        self.bind: list[list[float]] = [[] for _ in range(count)]
+        """Milliseconds of FlexNN's runs at new shapes in which its engine did not run: it bound, planned, made arrays."""
         self.session_bytes: list[int] = [0] * count
         """Bytes that FlexNN's session owned after its first run, at the shapes of each case."""
 
@@ -35,6 +37,8 @@ class FirstRuns:
             if all(found[name][case] for name in found):
                 made[kind] = {name: median(taken[case]) for name, taken in found.items()}
                 made[f"{kind}_all"] = {name: taken[case] for name, taken in found.items()}
+        if self.bind[case]:
+            made["bind_ms"] = median(self.bind[case])
         return made
 
 
@@ -62,7 +66,11 @@ def _session(found: FirstRuns, name: str, opener: Callable[[], Any], feeds: Sequ
     for place, (case, feed) in enumerate(feeds):
         took = milliseconds(lambda feed=feed: session.run(None, feed))  # type: ignore[misc]
         (found.new if place else found.first)[name][case].append(took)
-        if not place and hasattr(session, "session_bytes"):
+        if not hasattr(session, "session_bytes"):
+            continue
+        if place:
+            found.bind[case].append(took - 1e-6 * session.last_run["run_ns"])
+        else:
             found.session_bytes[case] = session.session_bytes
     if hasattr(session, "close"):
         session.close()

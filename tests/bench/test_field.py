@@ -38,7 +38,7 @@ class Fake:
     """A session that remembers the shapes at which it runs."""
 
     def __init__(self, seen: list[list[int]]) -> None:
-        self.session_bytes, self.seen = 7, seen
+        self.session_bytes, self.seen, self.last_run = 7, seen, {"run_ns": 900_000}
         self.seen.append([])
 
     def run(self, names: None, given: dict[str, int]) -> None:
@@ -54,6 +54,7 @@ def test_first_runs_begin_with_each_case() -> None:
     assert row["first_ms"]["own"] >= 1.0
     assert [len(row[f"{kind}_ms_all"]["own"]) for kind in ("first", "new")] == [REPEATS] * 2
     assert found.session_bytes == [7, 7]
+    assert row["bind_ms"] == pytest.approx(row["new_ms"]["own"] - 0.9)
     assert "new_ms" not in first_runs({"own": lambda: Fake(seen)}, [{"x": 0}], seconds=0.0).row(0)
 
 
@@ -163,8 +164,8 @@ def test_the_figures_name_what_is_beyond_a_limit() -> None:
         _case(1, 0.115, 0.1),  # more than 1.10
         _case(2, 0.0595, 0.05),  # below 0.1 ms up to 1.20 is right
         _case(3, 8.0, 4.0, refusals=2, in_budget_ratio=1.5, in_budget_bound_ms=9.6),
-        _case(4, 5.0, 5.0, new_ms={"own": 11.1, "onnxruntime": 5.0}, in_budget_bytes=16),
-        _case(5, 1.0, 2.0, unlimited_bytes=9, new_ms={"own": 2.9, "onnxruntime": 2.0}),
+        _case(4, 5.0, 5.0, new_ms={"own": 11.1, "onnxruntime": 5.0}, bind_ms=6.1, in_budget_bytes=16),
+        _case(5, 1.0, 2.0, unlimited_bytes=9, new_ms={"own": 2.9, "onnxruntime": 2.0}, bind_ms=1.9),
     ]
     figures = digest.digest([{"model": "net", "nodes": 100, "cases": cases}, {"model": "gone", "failed": "why"}])
     assert (figures["models"], figures["failed"]) == (2, ["gone"])
