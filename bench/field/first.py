@@ -26,7 +26,7 @@ class FirstRuns:
         self.first: dict[str, list[list[float]]] = {name: [[] for _ in range(count)] for name in names}
         self.new: dict[str, list[list[float]]] = {name: [[] for _ in range(count)] for name in names}
         self.bind: list[list[float]] = [[] for _ in range(count)]
-        """Milliseconds of FlexNN's runs at new shapes in which its engine did not run: it bound, planned, made arrays."""
+        """Milliseconds of FlexNN's runs at new shapes outside its engine: it bound, planned, made arrays."""
         self.session_bytes: list[int] = [0] * count
         """Bytes that FlexNN's session owned after its first run, at the shapes of each case."""
 
