@@ -5,7 +5,8 @@ known, and a budget at or above it never fails. Drafts are searched on each rung
 rung pins more in the memory up to the rung above. The plan of a budget is the best of all rungs in it, so more memory
 is not predicted slower, but where random changes of a lower rung were not tried (HOPELESS), and by less than half a
 percent in large graphs (LARGE). The search goes from the highest rung down and ends where a rung's bound is no less
-than the best time so far: neither that rung nor a lower one has a better draft. Nothing depends on the clock: the same budget and costs always give the same plan.
+than the best time so far: neither that rung nor a lower one has a better draft. Nothing depends on the clock: the same
+budget and costs always give the same plan.
 """
 
 from __future__ import annotations
