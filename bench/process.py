@@ -30,6 +30,15 @@ def reset_peak() -> int:
     return status("VmRSS")
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the seconds of CPU that all threads of a process have taken; 0 where there is no such process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def module(name: str, *arguments: object) -> str:
     """Run ``python -m NAME ARGUMENTS``, a module of bench, in a process of its own; return what it prints."""
     command = [sys.executable, "-m", name, *map(str, arguments)]

@@ -1,17 +1,10 @@
 #include "overlaps.h"
 #include "flexnn/kernels.h"
-#include "touches.h"
+#include "times.h"
 
 #include <stdlib.h>
 
 #define PAIRS_MAX ((int64_t)1 << 28)
-
-static fx_status fail(fx_error *error, fx_status status, int64_t index, const fx_load *load) {
-    *error = (fx_error){.status = status, .index = index, .is_load = load != NULL};
-    if (load)
-        error->file_offset = load->file_offset;
-    return status;
-}
 
 static fx_range zeros_of(const fx_program *p) {
     return (fx_range){p->zeros_offset, p->zeros_offset + 4 * p->zeros_count};
@@ -29,16 +22,16 @@ static fx_status check_places(const fx_program *p, const fx_node_ranges *nodes, 
         for (int j = 0; j < FX_WORKSPACE; j++)
             bad |= fx_ranges_meet(r[FX_WORKSPACE], r[j]);
         if (bad)
-            return fail(error, FX_ERR_OVERLAP, i, NULL);
+            return fx_overlap_error(error, FX_ERR_OVERLAP, i, NULL);
     }
     for (uint32_t i = 0; i < p->load_count; i++) {
         const fx_range target = fx_load_target(&p->loads[i]);
         if (fx_ranges_meet(target, zeros) || fx_list_meets(pinned, count, target))
-            return fail(error, FX_ERR_OVERLAP, i, &p->loads[i]);
+            return fx_overlap_error(error, FX_ERR_OVERLAP, i, &p->loads[i]);
     }
     for (uint32_t i = 0; i < p->pinned_count; i++)
         if (fx_ranges_meet(fx_load_target(&p->pinned[i]), zeros)) {
-            fail(error, FX_ERR_OVERLAP, i, &p->pinned[i]);
+            fx_overlap_error(error, FX_ERR_OVERLAP, i, &p->pinned[i]);
             error->is_pinned = 1;
             return FX_ERR_OVERLAP;
         }
@@ -130,72 +123,11 @@ static fx_status check_groups(const fx_program *p, const fx_node_ranges *nodes, 
         const uint32_t end = first + p->groups[group];
         pairs += (int64_t)p->groups[group] * p->groups[group];
         if (pairs > PAIRS_MAX)
-            return fail(error, FX_ERR_PARAMS, p->steps[first].node, NULL);
+            return fx_overlap_error(error, FX_ERR_PARAMS, p->steps[first].node, NULL);
         for (uint32_t i = first; i < end; i++)
             for (uint32_t j = first; j < i; j++)
                 if (!steps_apart(p, &p->steps[j], &p->steps[i], nodes))
-                    return fail(error, FX_ERR_OVERLAP, p->steps[i].node, NULL);
-    }
-    return FX_OK;
-}
-
-/* Walks the program group by group, or step by step where it has no groups. */
-typedef struct cursor {
-    uint32_t group, first, count;
-} cursor;
-
-static cursor cursor_start(const fx_program *p) {
-    return (cursor){0, 0, p->group_count ? p->groups[0] : 1};
-}
-
-static void cursor_next(const fx_program *p, cursor *c) {
-    c->first += c->count;
-    c->group++;
-    c->count = p->group_count && c->group < p->group_count ? p->groups[c->group] : 1;
-}
-
-static int group_waits_for(const fx_program *p, const cursor *c, uint32_t load) {
-    for (uint32_t i = c->first; i < c->first + c->count; i++)
-        if (p->steps[i].wait_loads > load)
-            return 1;
-    return 0;
-}
-
-/* Steps of a run that are certainly done once `done` of them are: those of whole groups. c: a cursor that only goes
- * forward. */
-static int64_t whole_groups(const fx_program *p, cursor *c, int64_t done) {
-    while (c->first < done)
-        cursor_next(p, c);
-    return c->first;
-}
-
-/* Load i of a run may run from the moment `begin` steps of that run are done (below 0: of the run before) until step
- * `end` begins, the first one of the group that waits for it; both follow the order of loads and steps, so they are
- * running maxima. The steps in between must not touch its target. */
-static fx_status check_times(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
-    const int64_t steps = p->step_count;
-    int64_t wait = -steps, pairs = 0;
-    cursor before = cursor_start(p), own = before, use = before; /* begin, in either run, and end of a load */
-    for (uint32_t i = 0; i < p->load_count; i++)                 /* the last loads of the run before come first */
-        if (p->loads[i].wait_steps - steps > wait)
-            wait = p->loads[i].wait_steps - steps;
-    for (uint32_t i = 0; i < p->load_count; i++) {
-        const fx_load *load = &p->loads[i];
-        wait = load->wait_steps > wait ? load->wait_steps : wait;
-        int64_t begin = wait < 0 ? whole_groups(p, &before, wait + steps) - steps : whole_groups(p, &own, wait);
-        while (use.first < steps && !group_waits_for(p, &use, i))
-            cursor_next(p, &use);
-        pairs += use.first - begin;
-        if (pairs > PAIRS_MAX)
-            return fail(error, FX_ERR_PARAMS, i, load);
-        for (int64_t j = begin; j < use.first; j++) {
-            const fx_step *step = &p->steps[j < 0 ? j + steps : j];
-            int bad = fx_ranges_meet(fx_load_target(load), fx_step_weights(p, step));
-            for (int k = 0; k < FX_RANGES; k++)
-                bad |= fx_ranges_meet(fx_load_target(load), nodes[step->node].ranges[k]);
-            if (bad)
-                return fail(error, FX_ERR_OVERLAP, i, load);
-        }
+                    return fx_overlap_error(error, FX_ERR_OVERLAP, p->steps[i].node, NULL);
     }
     return FX_OK;
 }
@@ -206,7 +138,7 @@ fx_status fx_program_check_overlaps(const fx_program *p, int threads, fx_error *
     if (!nodes || !pinned) {
         free(nodes);
         free(pinned);
-        return fail(error, FX_ERR_MEMORY, -1, NULL);
+        return fx_overlap_error(error, FX_ERR_MEMORY, -1, NULL);
     }
     for (uint32_t i = 0; i < p->node_count; i++)
         fx_node_touches(&p->nodes[i], threads, &nodes[i]);
@@ -216,7 +148,7 @@ fx_status fx_program_check_overlaps(const fx_program *p, int threads, fx_error *
     if (status == FX_OK)
         status = check_groups(p, nodes, error);
     if (status == FX_OK)
-        status = check_times(p, nodes, error);
+        status = fx_times_check(p, nodes, FX_PAIRS_EACH * ((int64_t)p->load_count + p->step_count), error);
     free(nodes);
     free(pinned);
     return status;

@@ -7,7 +7,8 @@
     python -m bench.faults files --only 1234              one again, with its traceback
 
 Each mutation runs in a worker process: open under a budget, run once. A worker that dies is a crash, one that takes
-over 10 s is a hang, an exception that is not one of FlexNN's own is unclear, peak memory over the budget + 64 MiB is
+over 10 s of CPU, or neither computes nor ends for 600 s, is a hang (seconds on a wall's clock pass on a busy or frozen
+machine, too), an exception that is not one of FlexNN's own is unclear, peak memory over the budget + 64 MiB is
 memory. A run whose numbers differ is silently wrong: from the undamaged file's for an artifact, from onnxruntime's on
 the damaged file for an ONNX file (which has no checksums; where onnxruntime refuses what FlexNN runs, or numbers
 overflow, nothing can be compared). Artifacts resealed under valid checksums are other models: only safety counts.
@@ -48,7 +49,7 @@ from bench.models.subjects import SUBJECTS
 from bench.models.tiny import TINY
 from bench.mutate import break_rule, damage, reseal, structure_of_artifact, structure_of_onnx
 from bench.peers.runtimes import OnnxRuntime
-from bench.process import ENVIRONMENT, reset_peak, status
+from bench.process import ENVIRONMENT, cpu_seconds, reset_peak, status
 
 TARGETS = (  # model, what is mutated
     ("mobilenet_v2_small", "artifact"),
@@ -82,7 +83,10 @@ BUDGET = 64 << 20
 MEMORY_SLACK = 64 << 20
 ADDRESS_SPACE = 4 << 30
 """Bytes that a worker may map. The limit protects the machine and is far above the memory that is judged."""
-SECONDS_MAX = 10.0
+SECONDS_MAX, WALL_SECONDS_MAX = 10.0, 600.0
+"""Seconds of CPU of a mutation, and seconds on the clock, which judge a worker that waits for something for ever."""
+FIRST_SECONDS = 30.0
+"""Seconds of CPU more of a worker's first mutation: it imports and loads before."""
 FEED_BYTES_MAX = 64 << 20
 TOLERANCE = 1e-3
 EXTREME = 1e12
@@ -263,7 +267,7 @@ class Worker:
         self.seed = seed
         self.artifacts = artifacts
         self.number = -1
-        self.deadline = 0.0
+        self.cpu_end = self.wall_end = 0.0
         self.start()
 
     def start(self) -> None:
@@ -275,7 +279,8 @@ class Worker:
         )
 
     def give(self, number: int, seconds: float) -> None:
-        self.number, self.deadline = number, time.monotonic() + seconds
+        self.number = number
+        self.cpu_end, self.wall_end = cpu_seconds(self.process.pid) + seconds, time.monotonic() + WALL_SECONDS_MAX
         assert self.process.stdin is not None
         self.process.stdin.write(f"{number}\n")
         self.process.stdin.flush()
@@ -292,11 +297,15 @@ class Worker:
         self.start()
         return answer
 
+    def hangs(self) -> bool:
+        """Return whether the mutation has taken too long; a worker that has ended answers for itself."""
+        return cpu_seconds(self.process.pid) > self.cpu_end or time.monotonic() > self.wall_end
+
     def kill(self) -> Answer:
         self.process.kill()
         self.process.wait()
         self.start()
-        return Answer("hang", f"over {SECONDS_MAX:.0f} s")
+        return Answer("hang", f"over {SECONDS_MAX:.0f} s of CPU or {WALL_SECONDS_MAX:.0f} s")
 
     def close(self) -> None:
         self.process.kill()
@@ -317,8 +326,7 @@ def fuzz(numbers: list[int], seed: int, processes: int, artifacts: Path, console
             if number is None:
                 worker.close()
                 return
-            # A new process imports and loads before its first answer.
-            worker.give(number, SECONDS_MAX if worker in started else SECONDS_MAX + 30)
+            worker.give(number, SECONDS_MAX if worker in started else SECONDS_MAX + FIRST_SECONDS)
             started.add(worker)
             assert worker.process.stdout is not None
             selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
@@ -337,7 +345,7 @@ def fuzz(numbers: list[int], seed: int, processes: int, artifacts: Path, console
                 selector.unregister(key.fileobj)
                 done(key.data, key.data.take())
             for key in list(selector.get_map().values()):
-                if time.monotonic() > key.data.deadline:
+                if key.data.hangs():
                     selector.unregister(key.fileobj)
                     done(key.data, key.data.kill())
     return answers

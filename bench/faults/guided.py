@@ -6,8 +6,8 @@
 Each target gets bytes, which atheris (libFuzzer for Python) changes: ``header`` 128 bytes, ``graph`` and ``model`` the
 JSON of an artifact's first section, ``templates`` the bytes of an open model's templates, ``onnx`` and ``gguf`` a
 model, ``state`` a session's state. A checksum is none of its business: these are made right. Any exception that is not
-one of FlexNN's own, an input that takes over 10 s, or 2 GiB of memory, is wrong; libFuzzer then writes the input to a
-file and ends with a status of its own.
+one of FlexNN's own, an input that takes over 10 s of CPU or 600 s, or 2 GiB of memory, is wrong; libFuzzer then writes
+the input to a file and ends with a status of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -24,7 +25,11 @@ from bench.cli import cli
 from bench.process import module
 
 Target = Callable[[bytes], None]
-LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=65536")
+SECONDS_MAX = 10.0
+"""Most seconds of CPU of an input. libFuzzer's own limit runs on while the machine is busy or stands still, so it is
+wide.
+"""
+LIMITS = ("-timeout=600", "-rss_limit_mb=2048", "-max_len=65536")
 
 
 READERS = (
@@ -164,6 +169,15 @@ def _sealed(data: bytes, head: int, crc32c: Callable[[bytes], int]) -> bytes:
     return b"".join((first, crc32c(first).to_bytes(4, "little"), rows, crc32c(rows).to_bytes(4, "little")))
 
 
+class SlowError(BaseException):
+    """An input took too much CPU."""
+
+
+def slow(*_: object) -> None:
+    """End an input that takes too much CPU."""
+    raise SlowError
+
+
 TARGETS = {
     "header": header,
     "graph": graph,
@@ -204,8 +218,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             (corpus / f"seed{i}").write_bytes(seed)
 
         def one(data: bytes) -> None:
+            signal.setitimer(signal.ITIMER_PROF, SECONDS_MAX)
             with contextlib.suppress(flexnn.FlexNNError):
                 target(data)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+        signal.signal(signal.SIGPROF, slow)
 
         limits = [*LIMITS, f"-max_total_time={options.seconds}", f"-seed={options.seed}", "-print_final_stats=1"]
         atheris.Setup([sys.argv[0], *limits, os.fspath(corpus)], one)

@@ -1,16 +1,16 @@
 /* Gives a target random inputs, many in one process: a fuzz target without libFuzzer. A target that dies, or takes
- * longer than 10 s for an input, says which input it was.
+ * more than 10 s of CPU for an input, says which input it was.
  * usage: fuzz-NAME [--seed S] [--count N] [--first I] [--seconds T]; a line of progress for each tenth
  *        fuzz-NAME FILE...; each file is an input */
 #include "../engine/require.h"
 #include "input.h"
+#include "watch.h"
 
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BYTES_MAX 256
-#define SECONDS_MAX 10
 
 static volatile uint64_t number, seed;
 
@@ -87,6 +87,7 @@ int main(int argc, char **argv) {
             CHECK(!"usage: fuzz-NAME [--seed S] [--count N] [--first I] [--seconds T]");
     }
     signal(SIGALRM, on_death);
+    signal(SIGPROF, on_death);
     signal(SIGABRT, on_death); /* the sanitizers are to abort: abort_on_error=1 */
     signal(SIGFPE, on_death);
     CHECK(!atexit(on_end)); /* a CHECK that fails calls exit */
@@ -94,7 +95,8 @@ int main(int argc, char **argv) {
     printf("%s: seed %llu\n", argv[0], (unsigned long long)seed);
     for (number = first; number < first + count; number++) {
         if (number % 256 == 0) {
-            alarm(SECONDS_MAX);
+            alarm(WALL_SECONDS_MAX);
+            watch_cpu(CPU_SECONDS_MAX);
             if ((uint64_t)(time(NULL) - start) >= seconds)
                 break;
         }
@@ -106,6 +108,7 @@ int main(int argc, char **argv) {
         }
     }
     alarm(0);
+    watch_cpu(0);
     printf("%s: %llu inputs, none failed\n", argv[0], (unsigned long long)(number - first));
     is_done = 1;
     return 0;
