@@ -86,9 +86,13 @@ int fx_job_is_done(const void *p) {
 
 /* ---- the readers ---- */
 
-/* Wakes the compute threads that may read. */
-static void tell_workers(fx_engine *e) {
-    if (!atomic_load(&e->loading.is_shared))
+/* Wakes those who would begin a request, after a change that lets one begin. Where compute threads read, there is one
+ * reader, and it begins none until a read has waited for the device: waking it would take a CPU from a step. */
+static void tell_of_request(fx_engine *e) {
+    const int is_shared = atomic_load(&e->loading.is_shared);
+    if (!is_shared || atomic_load(&e->loading.has_slept))
+        fx_event_notify(&e->to_loader);
+    if (!is_shared)
         return;
     atomic_fetch_add(&e->loading.changes, 1);
     fx_event_notify(&e->workers.work);
@@ -97,15 +101,7 @@ static void tell_workers(fx_engine *e) {
 /* Wakes whoever may read, after a change that lets a reader go on, or a rest, or an end. */
 static void tell_readers(fx_engine *e) {
     fx_event_notify(&e->to_loader);
-    tell_workers(e);
-}
-
-/* Wakes those who would begin a request, after a change that lets one begin. Where compute threads read, there is one
- * reader, and it begins none until a read has waited for the device: waking it would take a CPU from a step. */
-static void tell_of_request(fx_engine *e) {
-    if (!atomic_load(&e->loading.is_shared) || atomic_load(&e->loading.has_slept))
-        fx_event_notify(&e->to_loader);
-    tell_workers(e);
+    tell_of_request(e);
 }
 
 static fx_awaited wants(fx_engine *e) {
