@@ -5,9 +5,9 @@ Slices of two sizes give bytes per second and seconds per request, first alone, 
 reads several at once, so the time of a slice is the time that it adds to those before it. Big and small ones are not
 read at once: the last of each kind lies where the first of the next kind goes. Big ones in one place, each of which
 waits for the one before it, give the latency. Runs find the file in one of two states: if the page cache can hold all
-of it, reading a second time is measured; if not, or with direct I/O, reading from the device. What lies in the page cache
-is read from as many places of the file as a run would, because a copy out of the CPU's cache is up to 1.5 times as fast
-as one out of memory.
+of it, reading a second time is measured; if not, or with direct I/O, reading from the device. What lies in the page
+cache is read from as many places of the file as a run would, because a copy out of the CPU's cache is up to 1.5 times
+as fast as one out of memory.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ SPEED_MIN = 0.05
 BYTES_SHARE_MIN = 0.25
 """Least share of a big slice's time that its bytes take, whatever noise says."""
 TARGET_BYTES, CACHED_TARGET_BYTES = 16 << 20, 4 << 20
-"""Bytes that the slices' places rotate through: whole huge pages, as an arena has them. Where the page cache is read, as
-many as a plan streams through, which stay in the CPU's cache."""
+"""Bytes that the slices' places rotate through: whole huge pages, as an arena has them. Where the page cache is read,
+as many as a plan streams through, which stay in the CPU's cache."""
 
 
 @quick_dataclass(slots=True, frozen=True)
@@ -175,7 +175,8 @@ def _slices(graph: Graph, costs: Costs, room: int) -> list[Slice]:
             chunk = weight.chunk_bytes
             size = max(min(wanted, weight.nbytes) // chunk, 1) * chunk if weight.nbytes >= chunk else weight.nbytes
             if 0 < size <= 2 * wanted and costs.room_bytes(size) <= room:
-                every += [(number, weight.offset + i * size, size) for i in range(min(weight.nbytes // size, OF_WEIGHT_MAX))]
+                count = min(weight.nbytes // size, OF_WEIGHT_MAX)
+                every += [(number, weight.offset + i * size, size) for i in range(count)]
         stride = max(len(every) // SLICES_MAX, 1)
         found[kind] = every[::stride][:SLICES_MAX]
     return [found_slice for pair in zip_longest(*found) for found_slice in pair if found_slice]

@@ -15,7 +15,7 @@ import pytest
 import flexnn
 from flexnn import _core, files, measure
 from flexnn.artifact import open_artifact
-from flexnn.graph.ir import Graph, Node, Tensor
+from flexnn.graph.ir import Graph, Node, Tensor, Weight
 from flexnn.measure import cache, compute, device, parts, storage
 from flexnn.measure.parts import Parts
 from flexnn.planning import MachineProfile, Setting
@@ -269,6 +269,14 @@ def test_measuring_stays_inside_the_budget(artifact: Path) -> None:
     ).stdout
     assert int(added) * 1024 <= budget + (1 << 20)
     assert any(os.scandir(files.cache_folder()))
+
+
+def test_slices_of_large_weights_exceed_what_a_cpu_caches() -> None:
+    weights = [Weight(f"w{i}", "panels", 24 << 20, 64 << 10, offset=i * (24 << 20)) for i in range(3)]
+    costs = graph_costs(Graph(), Setting(ANALYTIC, 1))
+    found = storage._slices(Graph(weights=weights), costs, 8 << 20)
+    big = {each for each in found if each[2] > storage.SMALL_BYTES}
+    assert sum(size for *_, size in big) > 40 << 20
 
 
 def test_steps_beside_loads_count_the_time_that_they_lose() -> None:
