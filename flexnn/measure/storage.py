@@ -27,6 +27,7 @@ from flexnn.planning.program import load_rows
 from flexnn.planning.types import LINE, Costs, align_up
 from flexnn.quick_dataclass import quick_dataclass
 
+from .cache import cache_holds
 from .compute import Bench, Case
 from .refine import Span, overlaps, pairs_of
 
@@ -90,7 +91,7 @@ def measure_storage(graph: Graph, costs: Costs, file: File, *, arena_bytes: int,
     kinds = _kinds(_slices(graph, costs, room))
     if not kinds:
         return None
-    drop = file.direct_fd < 0 and _cache_room() < os.fstat(file.fd).st_size
+    drop = file.direct_fd < 0 and not cache_holds(file.fd)
     parts = _parts(kinds, PROBE_SLICES)
     times = _read(graph, costs, file, parts, room, end, drop)
     affordable = int(seconds * PROBE_SHARE / max(median([sum(run) for run in times]), 1e-9) * PROBE_SLICES)
@@ -274,23 +275,3 @@ def _fit(parts: list[list[int]], times: list[list[float]]) -> Storage:
         latency = min(max(latency, 0.0), adds[0])
         found = Storage(1 / per_byte, request, latency)
     return found
-
-
-def _cache_room() -> int:
-    """Return the bytes that the page cache may grow by: available memory, or less under a control group's limit."""
-    room = 1 << 62
-    try:
-        with open("/proc/meminfo") as lines:
-            room = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError, IndexError):
-        pass
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        try:
-            with open(f"/sys/fs/cgroup/{limit}") as whole, open(f"/sys/fs/cgroup/{used}") as part:
-                room = min(room, int(whole.read()) - int(part.read()))
-        except (OSError, ValueError):
-            pass
-    return room

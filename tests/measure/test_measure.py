@@ -73,6 +73,36 @@ def test_a_kept_profile_plans_once(artifact: Path, monkeypatch: pytest.MonkeyPat
     assert (len(plans), len(measured)) == (5, 1)
 
 
+def test_a_device_is_measured_once_a_day(artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other artifacts begin with its rates, as long as they were measured in an arena that was not much smaller."""
+    measured: list[object] = []
+    measure_storage, days = device.measure_storage, [3]
+
+    def counted(*given: object, **options: object) -> object:
+        measured.append(options["arena_bytes"])
+        return measure_storage(*given, **options)  # type: ignore[arg-type]
+
+    def rate(path: Path) -> float:
+        with flexnn.Session(path, threads=1, profile="measure") as session:
+            return float(session.statistics()["machine"]["storage_bytes_per_second"])
+
+    monkeypatch.setattr(device, "measure_storage", counted)
+    monkeypatch.setattr(cache.time, "time", lambda: days[0] * cache.DAY_S + 1.0)
+    others = [Path(flexnn.compile(write_model(tmp_path / f"{i}.onnx", output=f"y{i}"))) for i in range(2)]
+    first = rate(artifact)
+    assert rate(others[0]) == first
+    assert len(measured) == 1
+    days[0] += 1
+    rate(others[1])
+    assert len(measured) == 2
+    assert rate(artifact) == first  # its own profile
+    assert len(measured) == 2
+    small = cache.Kept(ANALYTIC, 1 << 20)
+    assert parts._of_device(small, 5 << 18) is ANALYTIC
+    assert parts._of_device(small, 2 << 20) is None
+    assert parts._of_device(small._replace(arena_bytes=parts.ROOM_ENOUGH), 1 << 30) is ANALYTIC
+
+
 def test_measuring_is_counted_where_it_takes_place(artifact: Path) -> None:
     least = smallest(artifact, threads=1)
     first = flexnn.plan(artifact, threads=1, profile="measure").minimum_memory
