@@ -86,13 +86,22 @@ int fx_job_is_done(const void *p) {
 
 /* ---- the readers ---- */
 
-/* Wakes whoever may read, after a change that lets a request begin, or a rest, or an end. */
-static void tell_readers(fx_engine *e) {
-    fx_event_notify(&e->to_loader);
-    if (!atomic_load(&e->loading.is_shared))
+/* Wakes those who would begin a request, after a change that lets one begin. Where compute threads read, there is one
+ * reader, and it begins none until a read has waited for the device: waking it would take a CPU from a step. */
+static void tell_of_request(fx_engine *e) {
+    const int is_shared = atomic_load(&e->loading.is_shared);
+    if (!is_shared || atomic_load(&e->loading.has_slept))
+        fx_event_notify(&e->to_loader);
+    if (!is_shared)
         return;
     atomic_fetch_add(&e->loading.changes, 1);
     fx_event_notify(&e->workers.work);
+}
+
+/* Wakes whoever may read, after a change that lets a reader go on, or a rest, or an end. */
+static void tell_readers(fx_engine *e) {
+    fx_event_notify(&e->to_loader);
+    tell_of_request(e);
 }
 
 static fx_awaited wants(fx_engine *e) {
@@ -305,7 +314,7 @@ void fx_retire(fx_engine *e, const fx_request *request, fx_error error) {
     atomic_fetch_add(&l->retired, 1);
     if (l->retired_is_wanted) {
         l->retired_is_wanted = 0;
-        tell_readers(e);
+        tell_of_request(e);
     }
 }
 
@@ -393,7 +402,7 @@ static void add_turn(fx_engine *e, fx_turn turn) {
     e->turns[known % FX_RUNS] = turn;
     atomic_store(&e->turns_known, known + 1);
     if (atomic_load(&e->turn_wanted))
-        tell_readers(e);
+        tell_of_request(e);
 }
 
 /* The run that follows another if all goes as announced. */
@@ -476,7 +485,7 @@ void fx_turn_end(const fx_bound *b) {
 
 void fx_steps_finish(fx_engine *e, uint32_t count) {
     if (atomic_fetch_add(&e->steps_done, count) + count >= atomic_load(&e->steps_wanted))
-        tell_readers(e);
+        tell_of_request(e);
 }
 
 int fx_has_loads(const void *p) {

@@ -1,4 +1,5 @@
-"""Measured profiles in the user's cache folder, one file for an artifact on a CPU and a storage device.
+"""Measured profiles in the user's cache folder, one file for an artifact on a CPU and a storage device, and one of the
+rates of each device, which other artifacts on it begin with.
 
 The folder is the user's alone, and a file counts only where it is a plain one of this user's, of bounded size. Numbers
 are checked for their range: they can make plans slower, never wrong. A file is replaced whole (flexnn/files.py). If it
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import time
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -25,7 +27,8 @@ MARKS_MAX = 5 * VARIANTS_MAX
 _MARKS = (b",", b"[", b"{")
 KEPT_MAX, KEPT_BYTES_MAX = 512, 32 << 20
 """Most profiles that are kept, and most bytes of them; the one that was stored last stays in any case."""
-VERSION = 6
+VERSION = 7
+DAY_S = 86_400
 _RANGES = {
     "flops_per_second": (1e6, 1e16),
     "bytes_per_second": (1e6, 1e14),
@@ -55,12 +58,27 @@ class Kept(NamedTuple):
 def key_of(artifact: Artifact, threads: int, direct: bool) -> str:
     """Return a text of all that times depend on: artifact, storage, CPU, instruction-set level, threads, build."""
     header = artifact.header
-    build = os.stat(extension.__file__).st_mtime_ns
-    device = os.fstat(artifact.fd).st_dev
     model = f"{header.source_sha256.hex()} {header.graph_crc:08x}{header.crcs_crc:08x}"
+    return _key(model, artifact.fd, threads, "direct" if direct else "buffered")
+
+
+def device_key_of(artifact: Artifact, threads: int, direct: bool) -> str:
+    """Return a text of all that the rates of storage depend on, the day included: what was measured while the device
+    was busy is not believed for ever.
+    """
+    state = "direct" if direct else "cached" if cache_holds(artifact.fd) else "read"
+    return _key(f"{0:016x} day{int(time.time() // DAY_S)}", artifact.fd, threads, state)
+
+
+def _key(subject: str, fd: int, threads: int, state: str) -> str:
+    build = os.stat(extension.__file__).st_mtime_ns
     cpus = len(os.sched_getaffinity(0))
-    io = "direct" if direct else "buffered"
-    return f"{VERSION} {model} {build} {_cpu()} x{cpus} {_core.isa_level()} t{threads} {io} {device}"
+    return f"{VERSION} {subject} {build} {_cpu()} x{cpus} {_core.isa_level()} t{threads} {state} {os.fstat(fd).st_dev}"
+
+
+def cache_holds(fd: int) -> bool:
+    """Return whether the page cache can hold all of a file."""
+    return _cache_room() >= os.fstat(fd).st_size
 
 
 def load(key: str) -> Kept | None:
@@ -165,3 +183,23 @@ def _cpu() -> str:
             if name.strip() in wanted:
                 parts.setdefault(name.strip(), "-".join(value.split()))
     return "/".join(parts.values()) or "unknown"
+
+
+def _cache_room() -> int:
+    """Return the bytes that the page cache may grow by: available memory, or less under a control group's limit."""
+    room = 1 << 62
+    try:
+        with open("/proc/meminfo") as lines:
+            room = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        pass
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            with open(f"/sys/fs/cgroup/{limit}") as whole, open(f"/sys/fs/cgroup/{used}") as part:
+                room = min(room, int(whole.read()) - int(part.read()))
+        except (OSError, ValueError):
+            pass
+    return room

@@ -37,16 +37,17 @@ def measure_part(
     *,
     names: Collection[str],
     seconds: float | None,
+    streams: bool = False,
 ) -> MachineProfile:
     """Return the ``known`` profile with the operators and kernels in ``names``, measured by the nodes of a part of a
     model, and with the storage if it is among them. In at most ``arena_bytes``, and about ``seconds``; None: as little
-    as tells something. EngineError, OSError.
+    as tells something. ``streams``: the program reads weights, although the storage may be known. EngineError, OSError.
     """
     costs = _analytic(graph, known, threads, direct_fd, True)
     cases = [case for case in cases_of(graph, costs, {}) if scale_name(case) in names]
     times: Times = {}
     if seconds is None:
-        telling = cases_that_tell(cases, known, streams=STORAGE in names)
+        telling = cases_that_tell(cases, known, streams=streams or STORAGE in names)
         found = sampled_scales(graph, costs, telling, arena_bytes=arena_bytes, seconds=SAMPLES_S, step_s=known.step_s)
     else:
         times = measure_variants(graph, costs, cases, arena_bytes=arena_bytes, seconds=seconds)

@@ -42,6 +42,8 @@ WORTH = 0.02
 """Share of a program's time in nodes of close kernels from which measuring these is worth it."""
 THOROUGH = "thorough"
 """Name of a thorough measuring among what is tried."""
+ROOM_ENOUGH = 8 << 20
+"""Bytes of an arena in which all sizes of slices are measured (storage.py)."""
 
 
 _ASSUMED = MachineProfile(1.0, 1.0).storage_bytes_per_second
@@ -183,7 +185,12 @@ class Parts:
         self._progress("measuring kernels and storage, once for this model on this machine")
         from .device import measure_part
 
-        machine = self._kept.machine
+        machine, names = self._kept.machine, lack.names
+        device = cache.device_key_of(self._artifact, self._threads, self._direct_fd >= 0)
+        if STORAGE in names and seconds is None:
+            found = _of_device(cache.load(device), most_bytes)
+            machine, names = (machine.with_storage_of(found), names - {STORAGE}) if found else (machine, names)
+        before = machine
         with contextlib.suppress(_core.EngineError, OSError):
             machine = measure_part(
                 self._artifact,
@@ -192,11 +199,20 @@ class Parts:
                 self._threads,
                 most_bytes,
                 machine,
-                names=lack.names,
+                names=names,
                 seconds=seconds,
+                streams=STORAGE in lack.names,
             )
+        if STORAGE in names and machine.storage_bytes_per_second != before.storage_bytes_per_second:
+            rates = MachineProfile(machine.flops_per_second, machine.bytes_per_second).with_storage_of(machine)
+            cache.store(device, cache.Kept(rates, most_bytes))
         self._kept = cache.Kept(machine, max(most_bytes, self._kept.arena_bytes), tried)
         cache.store(self._key, self._kept)
+
+
+def _of_device(kept: cache.Kept | None, arena_bytes: int) -> MachineProfile | None:
+    """Return the rates that another artifact on the device was measured with, if that was in an arena that large."""
+    return kept.machine if kept and kept.arena_bytes >= min(arena_bytes / ROOM_GROWS, ROOM_ENOUGH) else None
 
 
 def measured_machine(artifact: Artifact, direct_fd: int, threads: int, arena_bytes: int) -> MachineProfile:

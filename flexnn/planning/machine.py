@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,11 @@ class MachineProfile:
     def measure(cls) -> MachineProfile:
         """Measure compute and memory rates here, in about 2 ms and once in a process; assume the rest."""
         return cls(*_rates())
+
+    def with_storage_of(self, other: MachineProfile) -> MachineProfile:
+        """Return the profile with the rates of storage of another, and of storage and kernels at once."""
+        names = ("storage_bytes_per_second", "request_s", "latency_s", "compute_speed", "load_speed")
+        return replace(self, **{name: getattr(other, name) for name in names})
 
     def timed(self, op: str, params: NDArray[np.int32], variant: Variant) -> Variant:
         """Return the variant with its measured time, or with a scaled one where it was not measured."""

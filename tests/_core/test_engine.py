@@ -260,3 +260,31 @@ def test_run_allocates_nothing():
     for _ in range(3000):
         session.run([x, y])
     assert resident() - before < 256 << 10
+
+
+def test_a_reader_sleeps_while_workers_read_the_page_cache():
+    cpus = len(os.sched_getaffinity(0))
+    if _core.usable_cpus() != cpus or cpus < 2:
+        pytest.skip("workers read only where steps take all of several CPUs")
+    others = {task.name for task in Path("/proc/self/task").iterdir()}
+    chain = Chain(layers=6, side=3, channels=64, slots=2, kernel=3, seed=1)
+    x = np.random.default_rng(0).standard_normal(chain.shape, np.float32)
+    session = chain.open(threads=cpus)
+    try:
+        run(session, x)
+        [reader] = [
+            task
+            for task in Path("/proc/self/task").iterdir()
+            if task.name not in others and (task / "comm").read_text().strip() == "flexnn-loader"
+        ]
+
+        def waits() -> int:
+            [line] = [line for line in (reader / "status").read_text().splitlines() if line.startswith("voluntary")]
+            return int(line.split()[1])
+
+        before, runs = waits(), 50
+        for _ in range(runs):
+            run(session, x)
+        assert waits() - before < runs  # six loads a run, and each had woken it
+    finally:
+        session.close()

@@ -15,7 +15,7 @@ import pytest
 import flexnn
 from flexnn import _core, files, measure
 from flexnn.artifact import open_artifact
-from flexnn.graph.ir import Graph, Node, Tensor
+from flexnn.graph.ir import Graph, Node, Tensor, Weight
 from flexnn.measure import cache, compute, device, parts, storage
 from flexnn.measure.parts import Parts
 from flexnn.planning import MachineProfile, Setting
@@ -71,6 +71,36 @@ def test_a_kept_profile_plans_once(artifact: Path, monkeypatch: pytest.MonkeyPat
     for memory in (None, least, (least + plans[0].session_bytes) // 2):
         flexnn.Session(artifact, memory, threads=1, profile="measure").close()
     assert (len(plans), len(measured)) == (5, 1)
+
+
+def test_a_device_is_measured_once_a_day(artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other artifacts begin with its rates, as long as they were measured in an arena that was not much smaller."""
+    measured: list[object] = []
+    measure_storage, days = device.measure_storage, [3]
+
+    def counted(*given: object, **options: object) -> object:
+        measured.append(options["arena_bytes"])
+        return measure_storage(*given, **options)  # type: ignore[arg-type]
+
+    def rate(path: Path) -> float:
+        with flexnn.Session(path, threads=1, profile="measure") as session:
+            return float(session.statistics()["machine"]["storage_bytes_per_second"])
+
+    monkeypatch.setattr(device, "measure_storage", counted)
+    monkeypatch.setattr(cache.time, "time", lambda: days[0] * cache.DAY_S + 1.0)
+    others = [Path(flexnn.compile(write_model(tmp_path / f"{i}.onnx", output=f"y{i}"))) for i in range(2)]
+    first = rate(artifact)
+    assert rate(others[0]) == first
+    assert len(measured) == 1
+    days[0] += 1
+    rate(others[1])
+    assert len(measured) == 2
+    assert rate(artifact) == first  # its own profile
+    assert len(measured) == 2
+    small = cache.Kept(ANALYTIC, 1 << 20)
+    assert parts._of_device(small, 5 << 18) is ANALYTIC
+    assert parts._of_device(small, 2 << 20) is None
+    assert parts._of_device(small._replace(arena_bytes=parts.ROOM_ENOUGH), 1 << 30) is ANALYTIC
 
 
 def test_measuring_is_counted_where_it_takes_place(artifact: Path) -> None:
@@ -269,6 +299,14 @@ def test_measuring_stays_inside_the_budget(artifact: Path) -> None:
     ).stdout
     assert int(added) * 1024 <= budget + (1 << 20)
     assert any(os.scandir(files.cache_folder()))
+
+
+def test_slices_of_large_weights_exceed_what_a_cpu_caches() -> None:
+    weights = [Weight(f"w{i}", "panels", 24 << 20, 64 << 10, offset=i * (24 << 20)) for i in range(3)]
+    costs = graph_costs(Graph(), Setting(ANALYTIC, 1))
+    found = storage._slices(Graph(weights=weights), costs, 8 << 20)
+    big = {each for each in found if each[2] > storage.SMALL_BYTES}
+    assert sum(size for *_, size in big) > 40 << 20
 
 
 def test_steps_beside_loads_count_the_time_that_they_lose() -> None:
