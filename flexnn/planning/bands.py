@@ -74,7 +74,7 @@ class Form(NamedTuple):
     """Bytes that it needs beyond the tightest form, as far as sizes tell."""
     way: int
     """Index of the graph that was searched."""
-    regions: list[Region]
+    regions: tuple[Region, ...]
 
     def written(self, ways: Ways) -> Graph:
         """Return the form of the graph."""
@@ -100,7 +100,7 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     for limit in sorted({factor * nbytes for nbytes in (least, plain) for factor in FORMS}):
         near = [entry for entry in pool if entry[0].nbytes <= limit]
         found, index = min(near, key=lambda entry: (entry[0].work, entry[0].nbytes))
-        form = Form(found.nbytes - least, index, found.regions)
+        form = Form(found.nbytes - least, index, tuple(found.regions))
         if found.regions and form not in forms:
             forms.append(form)
     return forms

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from flexnn.garbage import Uncollected
@@ -14,7 +13,7 @@ from flexnn.units import Groups
 
 from .costs import Known, graph_costs, stored_table
 from .errors import BudgetError
-from .overhead import ADDED_BYTES, overhead_bytes, with_groups
+from .overhead import overhead_bytes, with_groups
 from .report import Plan
 from .setting import Setting
 from .types import Costs
@@ -68,6 +67,8 @@ class Planner:
         self._all_pinned = None if has_tables else self._whole
         self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
         self._seen: Known = {}
+        self._written: dict[Form | SpillForm, VariantPlanner] = {}
+        """Planners of the tightest forms, until the planner rests."""
 
     def _costs_of(self, variant: Graph) -> Costs:
         return graph_costs(variant, self._setting, in_file=self._all_pinned is None, seen=self._seen)
@@ -85,6 +86,11 @@ class Planner:
         vars(self).pop("_ways", None)
         self._seen.clear()
 
+    def rest(self) -> None:
+        """Free the forms of the graph that are written out: a session that runs keeps what makes them again."""
+        self._forget()
+        self._written.clear()
+
     @cached_property
     def _forms(self) -> list[Form]:
         """Forms of the graph in bands, the tightest first. Plans without a limit do without. Bands cut a map at other
@@ -96,19 +102,40 @@ class Planner:
 
         return banded(self._ways, self._whole.minimum)
 
+    def written(self, form: Form | SpillForm) -> Graph:
+        """Return a form of the graph."""
+        from .bands import Form
+
+        if isinstance(form, Form):
+            return form.written(self._ways)
+        graph = form.written(self._graph, self._whole.costs, self._costs_of)
+        assert graph is not None  # it was written before
+        return graph
+
     def _in_bands(self, form: Form) -> VariantPlanner:
-        graph = form.written(self._ways)
-        return VariantPlanner(graph, self._setting, costs=self._costs_of(graph))
+        return self._planning(form, form.written(self._ways))
+
+    def _planning(self, form: Form | SpillForm, graph: Graph) -> VariantPlanner:
+        again = partial(_written_again, self._graph, self._setting, form)
+        return VariantPlanner(graph, self._setting, costs=self._costs_of(graph), again=again)
 
     def _beyond(self, index: int) -> float:
         """Return the least bytes that a form may need beyond the tightest one."""
         return MILDER * (self._forms[index].beyond - self._forms[0].beyond)
 
-    @cached_property
+    @property
     def _tight(self) -> VariantPlanner | None:
-        """Planner of the tightest form in bands, where it is worth it: of the next form instead, where that one needs
-        hardly more.
-        """
+        """Planner of the tightest form in bands, where it is worth it."""
+        form = self._tight_form
+        if form is None:
+            return None
+        if form not in self._written:
+            self._written[form] = self._in_bands(form)
+        return self._written[form]
+
+    @cached_property
+    def _tight_form(self) -> Form | None:
+        """Tightest form in bands, where it is worth it: the next form instead, where that one needs hardly more."""
         if not self._forms:
             return None
         tight = self._in_bands(self._forms[0])
@@ -120,12 +147,8 @@ class Planner:
             tight = milder
         if tight.minimum > WORTH * self._whole.minimum:
             return None
-        self._count_beside(self._whole, tight)
-        return tight
-
-    def _count_beside(self, planner: VariantPlanner, tight: VariantPlanner) -> None:
-        """Count what planning keeps of the tightest form beside a plan of another one."""
-        planner.count_beside(ADDED_BYTES * max(tight.graph.added - planner.graph.added, 0))
+        self._written[self._forms[0]] = tight
+        return self._forms[0]
 
     @cached_property
     def _spill_forms(self) -> list[SpillForm]:
@@ -137,11 +160,21 @@ class Planner:
 
     def _spilling_as(self, form: SpillForm) -> VariantPlanner | None:
         graph = form.written(self._graph, self._whole.costs, self._costs_of)
-        return None if graph is None else VariantPlanner(graph, self._setting, costs=self._costs_of(graph))
+        return None if graph is None else self._planning(form, graph)
 
-    @cached_property
+    @property
     def _spilling(self) -> VariantPlanner | None:
         """Planner of the tightest form that spills activations, where that is allowed and worth it."""
+        form = self._spilling_form
+        if form is None:
+            return None
+        if form not in self._written:
+            self._written[form] = self._planning(form, self.written(form))
+        return self._written[form]
+
+    @cached_property
+    def _spilling_form(self) -> SpillForm | None:
+        """Tightest form that spills activations, where that is allowed and worth it."""
         if not self._setting.spills:
             return None
         spilling: VariantPlanner | None = None
@@ -154,10 +187,8 @@ class Planner:
             return None
         self._spill_forms.remove(tightest)
         self._spill_forms.insert(0, tightest)
-        for planner in (self._whole, self._tight):
-            if planner is not None:
-                self._count_beside(planner, spilling)
-        return spilling
+        self._written[tightest] = spilling
+        return tightest
 
     def _spilling_less(self, memory: int) -> Iterator[VariantPlanner]:
         """Yield planners of the other forms that spill, where memory has room for them. They are not kept."""
@@ -166,7 +197,6 @@ class Planner:
         for form in self._spill_forms[1:]:
             beyond = MILDER * (form.nbytes - self._spill_forms[0].nbytes)
             if memory >= self._spilling.minimum + beyond and (planner := self._spilling_as(form)) is not None:
-                self._count_beside(planner, self._spilling)
                 if planner.minimum <= memory:
                     yield planner
 
@@ -180,12 +210,11 @@ class Planner:
         for index in range(len(self._forms) - 1, 0, -1):
             if planned < MILDER_MAX and memory >= self._tight.minimum + self._beyond(index):
                 planner = self._in_bands(self._forms[index])
-                self._count_beside(planner, self._tight)
                 if planner.minimum <= memory:
                     planned += 1
                     yield planner
 
-    @property
+    @cached_property
     def minimum(self) -> int:
         """Smallest budget in bytes."""
         return self.tightest.minimum
@@ -227,7 +256,7 @@ class Planner:
         fastest = grouping.plan(self._groups)
         plan = fastest if memory is None or fastest.session_bytes <= memory else smallest
         spent = smallest.plan_ms + fastest.plan_ms
-        return replace(plan, memory=memory, minimum_memory=min(minimum, plan.session_bytes), plan_ms=spent)
+        return plan.but(memory=memory, minimum_memory=min(minimum, plan.session_bytes), plan_ms=spent)
 
     def _refusal(self, memory: int) -> BudgetError:
         """Return the error that says what the smallest budget is made of, and what would make it smaller."""
@@ -245,19 +274,19 @@ class Planner:
         """Return the plan of the variant that is predicted to be the fastest of those that fit. None is slower with
         more memory, so neither is the fastest one.
         """
-        if memory is not None and memory < self._whole.minimum and memory < self._tightest().minimum:
+        if memory is not None and memory < self._whole.minimum and memory < self.minimum:
             raise self._refusal(memory)
         if memory is None or self._all_pinned is self._whole or memory > self._weight_bytes:
             # Not kept: rarely asked for, in the budget.
             all_pinned = self._all_pinned or VariantPlanner(self._graph, self._setting)
             if memory is None or all_pinned.pinning_memory <= memory:
-                return replace(all_pinned.plan(memory), minimum_memory=lambda: self.minimum)
+                return all_pinned.plan(memory).but(minimum_memory=lambda: self.minimum)
         if memory >= self._whole.minimum:
             bound, fastest = self._whole.bound_ms(memory), self._whole.fastest_ms * AS_FAST
             if bound <= fastest:
                 best = self._whole.plan(memory)
                 if best.predicted_ms <= fastest:  # bands compute no less
-                    return replace(best, minimum_memory=lambda: self.minimum, bound_ms=bound)
+                    return best.but(minimum_memory=lambda: self.minimum, bound_ms=bound)
         variants = [self._tight, *self._milder(memory), self._whole] if self._tight else [self._whole]
         if self._spilling is not None:
             variants += [self._spilling, *self._spilling_less(memory)]
@@ -271,4 +300,10 @@ class Planner:
                 other = variant.plan(memory, best.predicted_ms)
                 spent += other.plan_ms
                 best = other if other.predicted_ms < best.predicted_ms else best
-        return replace(best, minimum_memory=lambda: self.minimum, bound_ms=bounds[0][0], plan_ms=spent)
+        return best.but(minimum_memory=lambda: self.minimum, bound_ms=bounds[0][0], plan_ms=spent)
+
+
+def _written_again(graph: Graph, setting: Setting, form: Form | SpillForm) -> Graph:
+    """Return a form of a graph that a planner has written out before."""
+    with Uncollected(len(graph.nodes)):
+        return Planner(graph, setting).written(form)

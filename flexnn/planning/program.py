@@ -57,6 +57,7 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
         tables=_encode_tables(graph, costs),
         spills=_encode_spills(graph),
         spill_bytes=_spill_bytes(graph),
+        input_count=len(graph.inputs),
     )
 
 
