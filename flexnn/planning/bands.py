@@ -10,8 +10,8 @@ budget is the same in processes that measure different rates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Collection, Iterator
+from itertools import accumulate, islice, pairwise
 from operator import or_
 from typing import NamedTuple
 
@@ -103,6 +103,7 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
         form = Form(found.nbytes - least, index, tuple(found.regions))
         if found.regions and form not in forms:
             forms.append(form)
+    ways.keep({form.way for form in forms})
     return forms
 
 
@@ -177,17 +178,23 @@ class Ways:
 
     def __init__(self, graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> None:
         self.graph, self._costs, self._costs_of = graph, costs, costs_of
-        self._kept: list[Way] = []
+        self._kept: dict[int, Way] = {}
 
-    def all(self) -> list[Way]:
-        """Return all of them."""
-        if not self._kept:
-            self._kept = list(_ways(self.graph, self._costs, self._costs_of))
-        return self._kept
+    def all(self) -> Iterator[Way]:
+        """Yield all of them, and keep them."""
+        for index, way in enumerate(_ways(self.graph, self._costs, self._costs_of)):
+            self._kept[index] = way
+            yield way
 
     def at(self, index: int) -> Way:
         """Return the one with this number."""
-        return self.all()[index]
+        if index not in self._kept:
+            self._kept[index] = next(islice(_ways(self.graph, self._costs, self._costs_of), index, None))
+        return self._kept[index]
+
+    def keep(self, indices: Collection[int]) -> None:
+        """Free those with other numbers."""
+        self._kept = {index: way for index, way in self._kept.items() if index in indices}
 
 
 class Found(NamedTuple):
