@@ -21,7 +21,7 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 
 from .apart import apart, sums_apart
-from .band_tables import BandTables, Walk
+from .band_tables import BandTables, Walks
 from .banding import Region, rows_of, split
 from .order import kept_bytes, ordered
 from .overhead import ADDED_BYTES, STEP_BYTES
@@ -134,7 +134,7 @@ class Way(NamedTuple):
 
     graph: Graph
     costs: Costs
-    walks: list[Walk | None]
+    walks: Walks
     tables: tuple[I64, I64, I64]
     work: int = 0
     """Multiplications that it repeats by itself."""

@@ -43,10 +43,6 @@ class _WhenAsked(Generic[Known]):
 class Plan:
     """A program with its predicted cost. Times in milliseconds, sizes in bytes."""
 
-    graph: _WhenAsked[Graph] = _WhenAsked()
-    """Graph that the program runs: the artifact's, perhaps with nodes in bands or in the order of groups. Nodes in
-    bands are written out once more when they are asked for: runs do without.
-    """
     program: Program
     """Program for the engine."""
     memory: int | None
@@ -65,6 +61,10 @@ class Plan:
     """Most bytes of activations alive at once."""
     working_bytes: int
     """Bytes of the arena's working part: activations, workspaces and streamed weights."""
+    graph: _WhenAsked[Graph] = _WhenAsked()
+    """Graph that the program runs: the artifact's, perhaps with nodes in bands or in the order of groups. Nodes in
+    bands are written out once more when they are asked for: runs do without.
+    """
     minimum_memory: _WhenAsked[int] = _WhenAsked()
     """Smallest budget in bytes that has a plan."""
     groups: int | None = None

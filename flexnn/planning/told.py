@@ -39,8 +39,8 @@ def spilled(plan: Plan) -> str:
     """Return a line about the spill file: what a run writes, and a day of runs one after the other."""
     day = plan.bytes_written_per_day(MS_PER_DAY / plan.predicted_ms)
     return (
-        f"spills   {len(plan.program.spills)} activations: each run writes {format_bytes(plan.bytes_written_per_run)} and"
-        f" reads back {format_bytes(plan.bytes_fetched_per_run)}; one run a minute writes"
+        f"spills   {len(plan.program.spills)} activations: each run writes {format_bytes(plan.bytes_written_per_run)}"
+        f" and reads back {format_bytes(plan.bytes_fetched_per_run)}; one run a minute writes"
         f" {format_bytes(plan.bytes_written_per_day(MINUTES_PER_DAY))} a day, runs without a pause {format_bytes(day)}"
     )
 
