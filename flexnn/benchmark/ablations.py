@@ -65,7 +65,7 @@ def streamed(graph: Graph, plan: Plan, slice_bytes: int | None, buffers: int, al
         for first in range(0, count, width):
             last, place = min(first + width, count), len(loads) % buffers
             offset, size, part = weight.offset + first * panel, (last - first) * panel, step.copy()
-            load = np.array(load_rows(graph, [number], [offset], [size], [place], align), _core.LOAD_DTYPE)
+            load = np.array([*load_rows(graph, [number], [offset], [size], [place], align)], _core.LOAD_DTYPE)
             load["wait_steps"] = len(steps) if buffers == 1 else free_from[place]
             window = part["window"]
             window["c0"], window["c1"] = first * _core.NR, min(last * _core.NR, int(window["c1"]))

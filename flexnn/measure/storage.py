@@ -199,7 +199,7 @@ def _parts(kinds: list[list[Slice]], count: int) -> list[list[Slice]]:
 def _encode(graph: Graph, costs: Costs, slices: list[Slice], addresses: list[int]) -> tuple[Loads, int]:
     """Return loads of the slices to these places, and the bytes of the arena up to the last of them."""
     weights, offsets, sizes = zip(*slices, strict=True)
-    rows = load_rows(graph, weights, offsets, sizes, addresses, costs.io_align)
+    rows = [*load_rows(graph, weights, offsets, sizes, addresses, costs.io_align)]
     loads = np.array(rows, _core.LOAD_DTYPE)
     return loads, align_up(int((loads["address"] + loads["bytes"]).max()), costs.io_align)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -55,6 +55,27 @@ class Walk(NamedTuple):
     """Approximate number of multiplications, of all images."""
 
 
+class Walks(Sequence[Walk | None]):
+    """What is known of each node of a graph, found anew each time: it is large, and few nodes are walked."""
+
+    def __init__(self, tables: BandTables, graph: Graph) -> None:
+        self._tables, self._graph = tables, graph
+
+    def __len__(self) -> int:
+        return len(self._graph.nodes)
+
+    @overload
+    def __getitem__(self, index: int) -> Walk | None: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Walk | None]: ...
+
+    def __getitem__(self, index: int | slice) -> Walk | list[Walk | None] | None:
+        if isinstance(index, slice):
+            return [self._tables.walk_of(self._graph, node) for node in self._graph.nodes[index]]
+        return self._tables.walk_of(self._graph, self._graph.nodes[index])
+
+
 class BandTables:
     """Facts about a graph's nodes and roots. ``by_images``: rows are images, whole ones."""
 
@@ -62,10 +83,10 @@ class BandTables:
         self._by_images = by_images
         self._pitch: dict[int, int] = {}
 
-    def of(self, graph: Graph, costs: Costs) -> tuple[list[Walk | None], tuple[I64, I64, I64]]:
+    def of(self, graph: Graph, costs: Costs) -> tuple[Walks, tuple[I64, I64, I64]]:
         """Return what is known of each node, and the tables of planner/bands.c."""
         self._find_pitches(graph)
-        walks = [self._walk_of(graph, node) for node in graph.nodes]
+        walks = Walks(self, graph)
         return walks, self._tables(graph, costs, walks)
 
     # ---- pitches ----
@@ -139,7 +160,8 @@ class BandTables:
 
     # ---- nodes ----
 
-    def _walk_of(self, graph: Graph, node: Node) -> Walk | None:
+    def walk_of(self, graph: Graph, node: Node) -> Walk | None:
+        """Return how a node can compute some rows of its output alone; None where it cannot."""
         axis = self._axis(graph, node)
         needs = self._needs(graph, node, axis)
         if needs is None or axis > 3:
@@ -186,7 +208,7 @@ class BandTables:
 
     # ---- tables ----
 
-    def _tables(self, graph: Graph, costs: Costs, walks: list[Walk | None]) -> tuple[I64, I64, I64]:
+    def _tables(self, graph: Graph, costs: Costs, walks: Walks) -> tuple[I64, I64, I64]:
         count = len(graph.nodes)
         live = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).live(count).tolist()
         beside = [sum(node_needs(costs, i, -1, 1)) for i in range(count)]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flexnn import _core
-from flexnn.graph.ir import Graph, Node, Tensor
+from flexnn.graph.ir import Attr, Graph, Node, Tensor
 from flexnn.graph.operators import OPERATORS
 from flexnn.graph.operators.rows import Cut, Need
 
@@ -59,6 +59,8 @@ class _Writer:
     def __init__(self, graph: Graph, inner: set[int], walks: list[Walk | None], region: Region) -> None:
         self.tensors, self.nodes = list(graph.tensors), list[Node]()
         self._graph, self._inner, self._walks, self._region = graph, inner, walks, region
+        self._attrs: dict[int, dict[str, Attr]] = {}
+        """Attributes of the last band of each node: most bands share them."""
 
     def write(self, image: int, images: int, band: list[Rows]) -> None:
         """Add the nodes of a band of an image. ``band``: the rows of each node's output."""
@@ -83,6 +85,7 @@ class _Writer:
                 walk.uses[0].axis, (rows[0], rows[1]), taken[0], shape, self._graph.tensors[node.outputs[0]].shape
             )
             attrs = OPERATORS[node.op].cut(node, cut)
+            attrs = self._attrs[index] = known if (known := self._attrs.get(index)) == attrs else attrs
             name = _named(node.name, image, images, (rows[0], rows[1]))
             self.nodes.append(replace(node, name=name, inputs=inputs, outputs=[output], attrs=attrs, params=None))
 

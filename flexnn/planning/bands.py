@@ -10,8 +10,8 @@ budget is the same in processes that measure different rates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Collection, Iterator
+from itertools import accumulate, islice, pairwise
 from operator import or_
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 
 from .apart import apart, sums_apart
-from .band_tables import BandTables, Walk
+from .band_tables import BandTables, Walks
 from .banding import Region, rows_of, split
 from .order import kept_bytes, ordered
 from .overhead import ADDED_BYTES, STEP_BYTES
@@ -74,7 +74,7 @@ class Form(NamedTuple):
     """Bytes that it needs beyond the tightest form, as far as sizes tell."""
     way: int
     """Index of the graph that was searched."""
-    regions: list[Region]
+    regions: tuple[Region, ...]
 
     def written(self, ways: Ways) -> Graph:
         """Return the form of the graph."""
@@ -100,9 +100,10 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     for limit in sorted({factor * nbytes for nbytes in (least, plain) for factor in FORMS}):
         near = [entry for entry in pool if entry[0].nbytes <= limit]
         found, index = min(near, key=lambda entry: (entry[0].work, entry[0].nbytes))
-        form = Form(found.nbytes - least, index, found.regions)
+        form = Form(found.nbytes - least, index, tuple(found.regions))
         if found.regions and form not in forms:
             forms.append(form)
+    ways.keep({form.way for form in forms})
     return forms
 
 
@@ -133,7 +134,7 @@ class Way(NamedTuple):
 
     graph: Graph
     costs: Costs
-    walks: list[Walk | None]
+    walks: Walks
     tables: tuple[I64, I64, I64]
     work: int = 0
     """Multiplications that it repeats by itself."""
@@ -177,17 +178,23 @@ class Ways:
 
     def __init__(self, graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> None:
         self.graph, self._costs, self._costs_of = graph, costs, costs_of
-        self._kept: list[Way] = []
+        self._kept: dict[int, Way] = {}
 
-    def all(self) -> list[Way]:
-        """Return all of them."""
-        if not self._kept:
-            self._kept = list(_ways(self.graph, self._costs, self._costs_of))
-        return self._kept
+    def all(self) -> Iterator[Way]:
+        """Yield all of them, and keep them."""
+        for index, way in enumerate(_ways(self.graph, self._costs, self._costs_of)):
+            self._kept[index] = way
+            yield way
 
     def at(self, index: int) -> Way:
         """Return the one with this number."""
-        return self.all()[index]
+        if index not in self._kept:
+            self._kept[index] = next(islice(_ways(self.graph, self._costs, self._costs_of), index, None))
+        return self._kept[index]
+
+    def keep(self, indices: Collection[int]) -> None:
+        """Free those with other numbers."""
+        self._kept = {index: way for index, way in self._kept.items() if index in indices}
 
 
 class Found(NamedTuple):

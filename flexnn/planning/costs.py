@@ -75,6 +75,8 @@ def graph_costs(
     nodes: list[NodeCosts] = []
     spilled = {spill.root for spill in graph.spills}
     seen = {} if seen is None else seen
+    encoded: dict[tuple[object, ...], NDArray[np.int32]] = {}
+    """Parameters of nodes that have their attributes in common: bands of a node."""
     zeros = 0
     for node in graph.nodes:
         table = stored_table(graph, node) if in_file and node.op in GATHERS else None
@@ -82,10 +84,15 @@ def graph_costs(
         if any(weights[t] >= 0 for t in node.inputs):
             constants, small_ones = _constants(graph, node, setting.io_align, has_table=table is not None)
             small |= dict.fromkeys(small_ones)
+        shapes = *[kinds[t] for t in node.inputs], *[kinds[t] for t in node.outputs]
         params = node.params
         if not isinstance(params, np.ndarray):
-            params = node.params = _core.encode_params(node.op, operators.encode(graph, node))
-        shapes = *[kinds[t] for t in node.inputs], *[kinds[t] for t in node.outputs]
+            strides = *[tensors[t].strides for t in node.inputs], tensors[node.outputs[0]].strides
+            same = node.op, id(node.attrs), shapes, strides
+            params = encoded.get(same)
+            if params is None:
+                params = encoded[same] = _core.encode_params(node.op, operators.encode(graph, node))
+            node.params = params
         stores = bool(spilled) and roots[node.outputs[0]] in spilled
         alike = node.op, params.tobytes(), shapes, stores or (table and (table.rows, table.chunk_bytes))
         found = seen.get(alike)
@@ -98,6 +105,7 @@ def graph_costs(
                 known.variants = known.variants if every_variant else _useful(known.variants)
             found = seen[alike] = known, read
         known, zeros = found[0], max(zeros, found[1])
+        node.params = known.params
         own_table = table.weight if table is not None else -1
         own = NodeCosts(
             known.variants, known.params, known.panels, known.panel_bytes, node.weight, constants, own_table

@@ -105,8 +105,7 @@ class Grouping:
         steps = np.bincount(group[plan.program.steps["node"]], minlength=len(sizes)).astype(np.uint32)
         spent = self._prepared_ns + time.perf_counter_ns() - started
         self._prepared_ns = 0
-        return replace(
-            plan,
+        return plan.but(
             program=replace(plan.program, groups=steps),
             predicted_ms=self._predicted_ms(k, times),
             bound_ms=self.bound_ms,
@@ -126,10 +125,10 @@ class Grouping:
             grouped = self.plan(k)
             if plan.memory is None or grouped.session_bytes <= plan.memory:
                 spent = plan.plan_ms + grouped.plan_ms
-                best = replace(grouped, memory=plan.memory, minimum_memory=plan.minimum_memory, plan_ms=spent)
+                best = grouped.but(memory=plan.memory, minimum_memory=plan.minimum_memory, plan_ms=spent)
                 break
         forecasts: list[tuple[int | None, float]] = [(None, plan.predicted_ms), *predicted.items()]
-        return replace(best, forecasts_ms=dict(forecasts))
+        return best.but(forecasts_ms=dict(forecasts))
 
     def _times(self, variants: list[Variant]) -> _Times:
         """Return times of the nodes, each by its variant."""

@@ -11,7 +11,7 @@ BASE_BYTES = 1_310_720
 """Bytes of Python objects of session and plan, and of library pages touched for the first time: 1.25 MiB."""
 NODE_BYTES = 8 << 10
 """Bytes of a node's graph, parameters and costs, in Python and in the program."""
-ADDED_BYTES = 8 << 10
+ADDED_BYTES = 3 << 10
 """Bytes of a node that planning has added: 5 to 8 KiB with its step, in forms of the graph of which several are planned
 before one is chosen.
 """

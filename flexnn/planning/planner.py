@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeAlias
 
 from flexnn.garbage import Uncollected
 from flexnn.graph.ir import Graph
@@ -14,7 +15,7 @@ from flexnn.units import Groups
 
 from .costs import Known, graph_costs, stored_table
 from .errors import BudgetError
-from .overhead import ADDED_BYTES, overhead_bytes, with_groups
+from .overhead import overhead_bytes, with_groups
 from .report import Plan
 from .setting import Setting
 from .types import Costs
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from .grouping import Grouping
     from .spill_forms import SpillForm
 
+    AnyForm: TypeAlias = Form | SpillForm
+
 WORTH = 0.95
 """Smallest budget with bands as a fraction of that without, at which bands are worth it."""
-WORTH_FORM = 0.97
-"""Smallest budget of a form as a fraction of that of the form that repeats less, at which it is worth its time."""
 MILDER = 0.5
 """Memory that a milder form needs beyond the tightest one, as a fraction of what sizes tell of it: they tell too much
 where other things than the neediest node decide.
@@ -37,6 +38,10 @@ MILDER_MAX = 2
 """Most forms that repeat less than the tightest, of which one budget's plans are made."""
 WRITTEN = 3
 """Forms that spill which are written out to find the one that has the smallest budget."""
+CHOOSING_BYTES, CHOOSING_NODE_BYTES = 128 << 10, 1 << 10
+"""Heap memory that several forms leave, of which one is chosen: at least, and for each node that the tightest adds."""
+NODES_KEPT = 300
+"""Most nodes of forms whose planners are kept."""
 AS_FAST = 1 + 1e-9
 """Time as a multiple of the fastest kernels' at which activations are left whole."""
 
@@ -68,6 +73,12 @@ class Planner:
         self._all_pinned = None if has_tables else self._whole
         self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
         self._seen: Known = {}
+        self._written: dict[AnyForm, VariantPlanner] = {}
+        """Planners of forms, the one used last at the end."""
+        self._minima: dict[AnyForm, int] = {}
+        """Smallest budgets of forms."""
+        self._added: dict[AnyForm, int] = {}
+        """Nodes that forms add."""
 
     def _costs_of(self, variant: Graph) -> Costs:
         return graph_costs(variant, self._setting, in_file=self._all_pinned is None, seen=self._seen)
@@ -85,6 +96,11 @@ class Planner:
         vars(self).pop("_ways", None)
         self._seen.clear()
 
+    def rest(self) -> None:
+        """Free the forms of the graph that are written out: a session that runs keeps what makes them again."""
+        self._forget()
+        self._written.clear()
+
     @cached_property
     def _forms(self) -> list[Form]:
         """Forms of the graph in bands, the tightest first. Plans without a limit do without. Bands cut a map at other
@@ -96,36 +112,48 @@ class Planner:
 
         return banded(self._ways, self._whole.minimum)
 
-    def _in_bands(self, form: Form) -> VariantPlanner:
-        graph = form.written(self._ways)
-        return VariantPlanner(graph, self._setting, costs=self._costs_of(graph))
+    def written(self, form: AnyForm) -> Graph | None:
+        """Return a form of the graph; None where it cannot be written."""
+        from .bands import Form
+
+        if isinstance(form, Form):
+            return form.written(self._ways)
+        return form.written(self._graph, self._whole.costs, self._costs_of)
+
+    def _planner_of(self, form: AnyForm) -> VariantPlanner | None:
+        """Return the planner of a form; None where it cannot be written. Few are kept: all of them together take more
+        memory than small budgets leave.
+        """
+        known = self._written.pop(form, None)
+        if known is None:
+            graph = self.written(form)
+            if graph is None:
+                return None
+            for oldest in [*self._written]:
+                if sum(len(kept.graph.nodes) for kept in self._written.values()) + len(graph.nodes) > NODES_KEPT:
+                    del self._written[oldest]
+            again = partial(_written_again, self._graph, self._setting, form)
+            known = VariantPlanner(graph, self._setting, costs=self._costs_of(graph), again=again)
+            self._minima[form], self._added[form] = known.minimum, graph.added
+        self._written[form] = known
+        return known
+
+    def _minimum_of(self, form: AnyForm) -> float:
+        """Return the smallest budget of a form; infinite where it cannot be written."""
+        if form not in self._minima and self._planner_of(form) is None:
+            return math.inf
+        return self._minima[form]
 
     def _beyond(self, index: int) -> float:
         """Return the least bytes that a form may need beyond the tightest one."""
         return MILDER * (self._forms[index].beyond - self._forms[0].beyond)
 
     @cached_property
-    def _tight(self) -> VariantPlanner | None:
-        """Planner of the tightest form in bands, where it is worth it: of the next form instead, where that one needs
-        hardly more.
-        """
-        if not self._forms:
+    def _tight(self) -> Form | None:
+        """Tightest form in bands, where it is worth it."""
+        if not self._forms or self._minimum_of(self._forms[0]) > WORTH * self._whole.minimum:
             return None
-        tight = self._in_bands(self._forms[0])
-        while len(self._forms) > 1 and self._beyond(1) < (1 - WORTH_FORM) * tight.minimum:
-            milder = self._in_bands(self._forms[1])
-            if tight.minimum <= WORTH_FORM * milder.minimum:
-                break
-            del self._forms[0]
-            tight = milder
-        if tight.minimum > WORTH * self._whole.minimum:
-            return None
-        self._count_beside(self._whole, tight)
-        return tight
-
-    def _count_beside(self, planner: VariantPlanner, tight: VariantPlanner) -> None:
-        """Count what planning keeps of the tightest form beside a plan of another one."""
-        planner.count_beside(ADDED_BYTES * max(tight.graph.added - planner.graph.added, 0))
+        return self._forms[0]
 
     @cached_property
     def _spill_forms(self) -> list[SpillForm]:
@@ -135,70 +163,49 @@ class Planner:
         in_bands = not self._setting.deterministic
         return spilled_forms(self._graph, self._whole.costs, self._costs_of, in_bands=in_bands)
 
-    def _spilling_as(self, form: SpillForm) -> VariantPlanner | None:
-        graph = form.written(self._graph, self._whole.costs, self._costs_of)
-        return None if graph is None else VariantPlanner(graph, self._setting, costs=self._costs_of(graph))
-
     @cached_property
-    def _spilling(self) -> VariantPlanner | None:
-        """Planner of the tightest form that spills activations, where that is allowed and worth it."""
-        if not self._setting.spills:
+    def _spilling(self) -> SpillForm | None:
+        """Tightest form that spills activations, where that is allowed and worth it."""
+        if not self._setting.spills or not self._spill_forms:
             return None
-        spilling: VariantPlanner | None = None
-        for form in self._spill_forms[:WRITTEN]:  # sizes tell too little of what nodes take that fetch
-            planner = self._spilling_as(form)
-            if planner is not None and (spilling is None or planner.minimum < spilling.minimum):
-                spilling, tightest = planner, form
-        least = min(planner.minimum for planner in (self._whole, self._tight) if planner is not None)
-        if spilling is None or spilling.minimum > WORTH * least:
+        tightest = min(self._spill_forms[:WRITTEN], key=self._minimum_of)  # sizes tell too little of nodes that fetch
+        least = min(self._whole.minimum, *([self._minimum_of(self._tight)] if self._tight else []))
+        if self._minimum_of(tightest) > WORTH * least:
             return None
         self._spill_forms.remove(tightest)
         self._spill_forms.insert(0, tightest)
-        for planner in (self._whole, self._tight):
-            if planner is not None:
-                self._count_beside(planner, spilling)
-        return spilling
+        return tightest
 
-    def _spilling_less(self, memory: int) -> Iterator[VariantPlanner]:
-        """Yield planners of the other forms that spill, where memory has room for them. They are not kept."""
-        if self._spilling is None:
-            return
-        for form in self._spill_forms[1:]:
-            beyond = MILDER * (form.nbytes - self._spill_forms[0].nbytes)
-            if memory >= self._spilling.minimum + beyond and (planner := self._spilling_as(form)) is not None:
-                self._count_beside(planner, self._spilling)
-                if planner.minimum <= memory:
-                    yield planner
-
-    def _milder(self, memory: int) -> Iterator[VariantPlanner]:
-        """Yield planners of the forms that repeat the least, where memory has room for them. They are not kept: few
-        budgets ask for them.
-        """
-        if self._tight is None:
-            return
-        planned = 0
-        for index in range(len(self._forms) - 1, 0, -1):
-            if planned < MILDER_MAX and memory >= self._tight.minimum + self._beyond(index):
-                planner = self._in_bands(self._forms[index])
-                self._count_beside(planner, self._tight)
-                if planner.minimum <= memory:
+    def _forms_within(self, memory: int) -> Iterator[AnyForm]:
+        """Yield the forms that fit: the tightest, and those that repeat the least."""
+        if self._tight is not None:
+            least, planned = self._minimum_of(self._tight), 0
+            if least <= memory:
+                yield self._tight
+            for form in [form for i, form in enumerate(self._forms) if i and memory >= least + self._beyond(i)][::-1]:
+                if planned < MILDER_MAX and self._minimum_of(form) <= memory:
                     planned += 1
-                    yield planner
+                    yield form
+        if self._spilling is not None:
+            least, least_bytes = self._minimum_of(self._spilling), self._spilling.nbytes
+            for spilled in self._spill_forms:
+                beyond = MILDER * (spilled.nbytes - least_bytes)
+                if memory >= least + beyond and self._minimum_of(spilled) <= memory:
+                    yield spilled
 
-    @property
+    @cached_property
     def minimum(self) -> int:
         """Smallest budget in bytes."""
-        return self.tightest.minimum
+        tightest = self._spilling or self._tight
+        return self._whole.minimum if tightest is None else self._minima[tightest]
 
     @property
     def tightest(self) -> VariantPlanner:
         """Planner of the variant that has the smallest budget."""
-        tightest = self._tightest()
+        form = self._spilling or self._tight
+        tightest = self._variant(form)
         self._forget()
         return tightest
-
-    def _tightest(self) -> VariantPlanner:
-        return self._spilling or self._tight or self._whole
 
     @property
     def whole(self) -> VariantPlanner:
@@ -209,7 +216,8 @@ class Planner:
     def least_working_bytes(self) -> int:
         """Bytes that the working part of every plan has. Workspace for reading tables is not part of every plan."""
         least = self._whole.least_working_bytes if self._all_pinned is self._whole else self._whole.activation_bytes
-        return min(least, self._tight.least_working_bytes) if self._tight else least
+        tight = self._planner_of(self._tight) if self._tight else None
+        return min(least, tight.least_working_bytes) if tight else least
 
     def plan(self, memory: int | None) -> Plan:
         """Return the plan for ``memory`` bytes (None: no limit), in groups where they were asked for. BudgetError."""
@@ -227,7 +235,7 @@ class Planner:
         fastest = grouping.plan(self._groups)
         plan = fastest if memory is None or fastest.session_bytes <= memory else smallest
         spent = smallest.plan_ms + fastest.plan_ms
-        return replace(plan, memory=memory, minimum_memory=min(minimum, plan.session_bytes), plan_ms=spent)
+        return plan.but(memory=memory, minimum_memory=min(minimum, plan.session_bytes), plan_ms=spent)
 
     def _refusal(self, memory: int) -> BudgetError:
         """Return the error that says what the smallest budget is made of, and what would make it smaller."""
@@ -245,30 +253,57 @@ class Planner:
         """Return the plan of the variant that is predicted to be the fastest of those that fit. None is slower with
         more memory, so neither is the fastest one.
         """
-        if memory is not None and memory < self._whole.minimum and memory < self._tightest().minimum:
+        if memory is not None and memory < self._whole.minimum and memory < self.minimum:
             raise self._refusal(memory)
         if memory is None or self._all_pinned is self._whole or memory > self._weight_bytes:
             # Not kept: rarely asked for, in the budget.
             all_pinned = self._all_pinned or VariantPlanner(self._graph, self._setting)
             if memory is None or all_pinned.pinning_memory <= memory:
-                return replace(all_pinned.plan(memory), minimum_memory=lambda: self.minimum)
+                return all_pinned.plan(memory).but(minimum_memory=lambda: self.minimum)
         if memory >= self._whole.minimum:
             bound, fastest = self._whole.bound_ms(memory), self._whole.fastest_ms * AS_FAST
             if bound <= fastest:
                 best = self._whole.plan(memory)
                 if best.predicted_ms <= fastest:  # bands compute no less
-                    return replace(best, minimum_memory=lambda: self.minimum, bound_ms=bound)
-        variants = [self._tight, *self._milder(memory), self._whole] if self._tight else [self._whole]
-        if self._spilling is not None:
-            variants += [self._spilling, *self._spilling_less(memory)]
-        self._forget()
-        bounds = [(variant.bound_ms(memory), variant) for variant in variants if variant.minimum <= memory]
-        bounds.sort(key=lambda pair: pair[0])
-        best = bounds[0][1].plan(memory)
-        spent = best.plan_ms
-        for bound, variant in bounds[1:]:
-            if bound < best.predicted_ms:
-                other = variant.plan(memory, best.predicted_ms)
-                spent += other.plan_ms
-                best = other if other.predicted_ms < best.predicted_ms else best
-        return replace(best, minimum_memory=lambda: self.minimum, bound_ms=bounds[0][0], plan_ms=spent)
+                    return best.but(minimum_memory=lambda: self.minimum, bound_ms=bound)
+        return self._fastest_of(memory)
+
+    def _fastest_of(self, memory: int) -> Plan:
+        """Return the fastest plan of the variants that fit, looked for from the least bound on."""
+        tightest = self._spilling or self._tight
+        others = memory if tightest is None else memory - CHOOSING_BYTES - CHOOSING_NODE_BYTES * self._added[tightest]
+        bounds: list[tuple[float, AnyForm | None]] = []
+        if self._whole.minimum <= others:
+            bounds.append((self._whole.bound_ms(others), None))
+        if tightest is not None:
+            bounds.append((self._variant(tightest).bound_ms(memory), tightest))
+        within = (form for form in self._forms_within(others) if form != tightest)
+        bounds += [(self._variant(form).bound_ms(others), form) for form in within]
+        bounds.sort(key=itemgetter(0))
+        best: Plan | None = None
+        spent = 0.0
+        for bound, form in bounds:
+            if best is None or bound < best.predicted_ms:
+                variant = self._variant(form)
+                if best is None:
+                    self._forget()
+                room = memory if form == tightest else others
+                made = variant.plan(room, math.inf if best is None else best.predicted_ms)
+                spent += made.plan_ms
+                best = made if best is None or made.predicted_ms < best.predicted_ms else best
+        assert best is not None
+        return best.but(memory=memory, minimum_memory=lambda: self.minimum, bound_ms=bounds[0][0], plan_ms=spent)
+
+    def _variant(self, form: AnyForm | None) -> VariantPlanner:
+        """Return the planner of a form that was written before; None: of the whole."""
+        found = self._whole if form is None else self._planner_of(form)
+        assert found is not None
+        return found
+
+
+def _written_again(graph: Graph, setting: Setting, form: AnyForm) -> Graph:
+    """Return a form of a graph that a planner has written out before."""
+    with Uncollected(len(graph.nodes)):
+        written = Planner(graph, setting).written(form)
+    assert written is not None
+    return written

@@ -6,7 +6,7 @@ inputs and outputs are the caller's buffers and take no arena.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 NOWHERE = -1, 0
 """Base and offset of no tensor."""
-ADDRESS, CHECK_LEAD = map(list(_core.LOAD_DTYPE.names or ()).index, ("address", "check_lead"))
 
 
 def front_bytes(costs: Costs) -> int:
@@ -42,13 +41,19 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
     offsets, sizes = [weight.offset for weight in stored], [weight.nbytes for weight in stored]
     small = load_rows(graph, [*constants], offsets, sizes, [*constants.values()], costs.io_align)
     slices = _slices(graph, costs, draft)
-    rows = load_rows(graph, slices.weight, slices.offset, slices.nbytes, slices.address, costs.io_align, slices.wait)
+
+    def rows(some: list[int]) -> Iterator[tuple[int, ...]]:
+        fields = slices.weight, slices.offset, slices.nbytes, slices.address
+        weights, offsets, sizes, addresses, waits = ([field[i] for i in some] for field in (*fields, slices.wait))
+        return load_rows(graph, weights, offsets, sizes, addresses, costs.io_align, waits)
+
     alike = _alike(graph, costs)
+    streamed = [i for i, pinned in enumerate(slices.is_pinned) if not pinned]
     return Program(
         nodes=_encode_nodes(graph, costs, draft, alike, _places(graph, costs, draft, constants, slices.base), slices),
-        steps=_encode_steps(alike, draft, slices, rows),
-        pinned=np.array(small + [rows[i] for i in slices.owns], _core.LOAD_DTYPE),
-        loads=np.array([rows[i] for i, pinned in enumerate(slices.is_pinned) if not pinned], _core.LOAD_DTYPE),
+        steps=_encode_steps(alike, draft, slices, costs.io_align),
+        pinned=np.array([*small, *rows(slices.owns)], _core.LOAD_DTYPE),
+        loads=np.fromiter(rows(streamed), _core.LOAD_DTYPE, len(streamed)),
         arena_bytes=slices.base + draft.working_bytes,
         zeros_offset=0,
         zeros_count=costs.zeros_count,
@@ -57,6 +62,7 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
         tables=_encode_tables(graph, costs),
         spills=_encode_spills(graph),
         spill_bytes=_spill_bytes(graph),
+        input_count=len(graph.inputs),
     )
 
 
@@ -161,19 +167,22 @@ def load_rows(
     addresses: Sequence[int],
     io_align: int,
     waits: Sequence[int] | None = None,
-) -> list[tuple[int, ...]]:
-    """Return the fields of loads (LOAD_DTYPE) of ``sizes`` bytes of ``weights`` from file ``offsets`` (each the begin
+) -> Iterator[tuple[int, ...]]:
+    """Yield the fields of loads (LOAD_DTYPE) of ``sizes`` bytes of ``weights`` from file ``offsets`` (each the begin
     of a chunk) to arena ``addresses``, rounded outwards to ``io_align``; ``waits``: steps that each waits for.
     """
-    align = io_align if io_align > LINE else 1
-    rows: list[tuple[int, ...]] = []
+    align = _read_align(io_align)
     for w, offset, size, at, wait in zip(weights, offsets, sizes, addresses, waits or [0] * len(weights), strict=True):
         weight = graph.weights[w]
         begin = offset // align * align
         end = -(-(offset + size) // align) * align
         crc = weight.crc_first + (offset - weight.offset) // weight.chunk_bytes
-        rows.append((begin, end - begin, at, offset - begin, weight.chunk_bytes, size, crc, wait))
-    return rows
+        yield begin, end - begin, at, offset - begin, weight.chunk_bytes, size, crc, wait
+
+
+def _read_align(io_align: int) -> int:
+    """Return the bytes that ends of reads are multiples of."""
+    return io_align if io_align > LINE else 1
 
 
 class _Alike(NamedTuple):
@@ -280,7 +289,7 @@ def decode_variant(row: np.void) -> tuple[str, NDArray[np.int32], Variant]:
     return op, with_tile_block(params, 0), Variant(kernel, int(params[TILE_BLOCK]), 0, 0.0, 0.0)
 
 
-def _encode_steps(alike: _Alike, draft: Draft, slices: _Slices, loads: list[tuple[int, ...]]) -> Records:
+def _encode_steps(alike: _Alike, draft: Draft, slices: _Slices, io_align: int) -> Records:
     records = np.zeros(len(alike.op), _core.NODE_DTYPE)
     records["op"], records["params"] = alike.op, _matrix(alike.params)
     windows = np.zeros((len(records), 4), np.int32)
@@ -288,15 +297,15 @@ def _encode_steps(alike: _Alike, draft: Draft, slices: _Slices, loads: list[tupl
     whole = windows.tolist()
     names = "node", "p0", "p1", "wait_loads"
     steps = zip(*(draft.steps[name].tolist() for name in names), strict=True)
-    panels = {
-        step: load[ADDRESS] + load[CHECK_LEAD]
-        for step, operand, load in zip(slices.step, slices.operand, loads, strict=True)
-        if operand < 0
-    }
-    rows = []
-    for i, (node, p0, p1, wait) in enumerate(steps):
-        y0, y1, c0, c1 = whole[alike.of_node[node]]
-        if p1 > 0:
-            c0, c1 = p0 * _core.NR, min(p1 * _core.NR, c1)
-        rows.append((node, wait, (y0, y1, c0, c1), panels.get(i, -1)))
-    return np.array(rows, _core.STEP_DTYPE)
+    align = _read_align(io_align)
+    placed = zip(slices.step, slices.operand, slices.address, slices.offset, strict=True)
+    panels = {step: address + offset % align for step, operand, address, offset in placed if operand < 0}
+
+    def rows() -> Iterator[tuple[int, int, tuple[int, int, int, int], int]]:
+        for i, (node, p0, p1, wait) in enumerate(steps):
+            y0, y1, c0, c1 = whole[alike.of_node[node]]
+            if p1 > 0:
+                c0, c1 = p0 * _core.NR, min(p1 * _core.NR, c1)
+            yield node, wait, (y0, y1, c0, c1), panels.get(i, -1)
+
+    return np.fromiter(rows(), _core.STEP_DTYPE, len(draft.steps))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -18,27 +18,31 @@ if TYPE_CHECKING:
     from .explain import Explanation
 
 
-class _WhenAsked:
-    """A number of a plan that may be given as a function, which is called when the number is first asked for."""
+Known = TypeVar("Known")
 
-    def __get__(self, plan: Plan | None, owner: type[Plan]) -> int:
+
+class _WhenAsked(Generic[Known]):
+    """A field of a plan that may be given as a function, which is called when the field is first asked for."""
+
+    def __set_name__(self, owner: type[Plan], name: str) -> None:
+        self._key = f"_{name}"
+
+    def __get__(self, plan: Plan | None, owner: type[Plan]) -> Known:
         if plan is None:
             raise AttributeError("a plan is made with it")
-        found = plan.__dict__["_minimum"]
+        found = plan.__dict__[self._key]
         if callable(found):
-            found = plan.__dict__["_minimum"] = found()
-        return int(found)
+            found = plan.__dict__[self._key] = found()
+        return cast("Known", found)
 
-    def __set__(self, plan: Plan, value: int | Callable[[], int]) -> None:
-        plan.__dict__["_minimum"] = value
+    def __set__(self, plan: Plan, value: Known | Callable[[], Known]) -> None:
+        plan.__dict__[self._key] = value
 
 
 @dataclass(eq=False, repr=False)
 class Plan:
     """A program with its predicted cost. Times in milliseconds, sizes in bytes."""
 
-    graph: Graph
-    """Graph that the program runs: the artifact's, perhaps with nodes in bands or in the order of groups."""
     program: Program
     """Program for the engine."""
     memory: int | None
@@ -57,7 +61,11 @@ class Plan:
     """Most bytes of activations alive at once."""
     working_bytes: int
     """Bytes of the arena's working part: activations, workspaces and streamed weights."""
-    minimum_memory: _WhenAsked = _WhenAsked()
+    graph: _WhenAsked[Graph] = _WhenAsked()
+    """Graph that the program runs: the artifact's, perhaps with nodes in bands or in the order of groups. Nodes in
+    bands are written out once more when they are asked for: runs do without.
+    """
+    minimum_memory: _WhenAsked[int] = _WhenAsked()
     """Smallest budget in bytes that has a plan."""
     groups: int | None = None
     """Number of groups per layer of independent nodes; nodes of a group run at the same time. None: steps run one by
@@ -69,8 +77,8 @@ class Plan:
     """Explanation of the plan's memory and time, if that was asked for."""
 
     def but(self, **changes: Any) -> Plan:
-        """Return the plan with other fields; its smallest budget is not computed for that."""
-        return replace(self, **({"minimum_memory": self.__dict__["_minimum"]} | changes))
+        """Return the plan with other fields; its graph and its smallest budget are not computed for that."""
+        return replace(self, **({name: self.__dict__[f"_{name}"] for name in ("graph", "minimum_memory")} | changes))
 
     @property
     def is_streaming(self) -> bool:

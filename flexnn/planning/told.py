@@ -16,7 +16,7 @@ MS_PER_DAY = MINUTES_PER_DAY * 60 * 1000
 
 def table(plan: Plan) -> str:
     """Return a short table of a plan, which computes nothing."""
-    known = vars(plan).get("_minimum") or plan.minimum_memory
+    known = vars(plan).get("_minimum_memory") or plan.minimum_memory
     budget = "no limit" if plan.memory is None else format_bytes(plan.memory)
     smallest = "" if callable(known) else f", smallest {format_bytes(known)}"
     beside = format_bytes(plan.session_bytes - plan.arena_bytes)
@@ -24,7 +24,7 @@ def table(plan: Plan) -> str:
         "memory": f"{format_bytes(plan.session_bytes)} of a budget of {budget}{smallest}",
         "arena": f"{format_bytes(plan.arena_bytes)}, and {beside} beside it",
         "weights": f"{format_bytes(plan.pinned_bytes)} pinned, {format_bytes(plan.bytes_read_per_run)} read per run",
-        "program": f"{len(plan.steps)} steps of {len(plan.graph.nodes)} nodes, {len(plan.loads)} loads",
+        "program": f"{len(plan.steps)} steps of {len(plan.program.nodes)} nodes, {len(plan.loads)} loads",
         "time": f"{plan.predicted_ms:.2f} ms predicted, {plan.stall_ms:.2f} ms of it waiting for loads",
     }
     return "\n".join([f"{type(plan).__name__}", *(f"  {name:<8} {text}" for name, text in rows.items())])
@@ -39,8 +39,8 @@ def spilled(plan: Plan) -> str:
     """Return a line about the spill file: what a run writes, and a day of runs one after the other."""
     day = plan.bytes_written_per_day(MS_PER_DAY / plan.predicted_ms)
     return (
-        f"spills   {len(plan.graph.spills)} activations: each run writes {format_bytes(plan.bytes_written_per_run)} and"
-        f" reads back {format_bytes(plan.bytes_fetched_per_run)}; one run a minute writes"
+        f"spills   {len(plan.program.spills)} activations: each run writes {format_bytes(plan.bytes_written_per_run)}"
+        f" and reads back {format_bytes(plan.bytes_fetched_per_run)}; one run a minute writes"
         f" {format_bytes(plan.bytes_written_per_day(MINUTES_PER_DAY))} a day, runs without a pause {format_bytes(day)}"
     )
 
@@ -66,7 +66,7 @@ def summary(plan: Plan) -> str:
             f"steps    {len(plan.program.steps)} of {len(plan.program.nodes)} nodes; {kernels}",
             f"groups   {grouped}: {plan.barriers} barriers" + (f"; predicted ms: {told}" if told else ""),
             f"loads    {len(plan.program.loads)}, {format_bytes(plan.bytes_read_per_run)} per run",
-            *([spilled(plan)] if plan.graph.spills else []),
+            *([spilled(plan)] if len(plan.program.spills) else []),
             f"time     {plan.predicted_ms:.2f} ms predicted ({plan.stall_ms:.2f} waiting for loads),"
             f" no plan below {plan.bound_ms:.2f} ms: {plan.gap:.1%} above it",
             f"planned  in {plan.plan_ms:.0f} ms",

@@ -192,3 +192,5 @@ class Program:
     """Activations that steps store in the spill file, and loads bring back (fx_load)."""
     spill_bytes: int = 0
     """Size of the spill file."""
+    input_count: int = 0
+    """Number of inputs in ``io_bytes``."""

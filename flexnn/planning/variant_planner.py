@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from operator import add
@@ -68,11 +69,20 @@ class VariantPlanner:
     ``planner.Planner`` chooses between the variants of a graph: each has a VariantPlanner.
     """
 
-    def __init__(self, graph: Graph, setting: Setting, *, costs: Costs | None = None, in_file: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        setting: Setting,
+        *,
+        costs: Costs | None = None,
+        in_file: bool = False,
+        again: Callable[[], Graph] | None = None,
+    ) -> None:
+        """``again`` returns the same graph once more: its plans keep that, not the graph."""
         started = time.perf_counter_ns()
         self._graph, self._overhead, self._machine = graph, setting.overhead, setting.machine
         self._costs = costs or graph_costs(graph, setting, in_file=in_file)
-        self._beside_bytes = 0
+        self._again = again
         step_bytes = sum(self._parts(1).values()) - sum(self._parts(0).values())
         self._fixed_bytes = sum(self._parts(0).values()) + front_bytes(self._costs)
         self._step_bytes = step_bytes
@@ -133,13 +143,7 @@ class VariantPlanner:
         )
 
     def _parts(self, rows: int) -> dict[str, int]:
-        parts = self._overhead(self._graph, rows, rows, self._costs.threads)
-        return parts | {"program": parts["program"] + self._beside_bytes}
-
-    def count_beside(self, nbytes: int) -> None:
-        """Count bytes that planning keeps beside this variant, whichever is chosen: of larger forms of the graph."""
-        self._beside_bytes += nbytes
-        self._fixed_bytes += nbytes
+        return self._overhead(self._graph, rows, rows, self._costs.threads)
 
     @property
     def minimum(self) -> int:
@@ -244,7 +248,7 @@ class VariantPlanner:
             stall_ms=draft.stall_s * 1e3,
             bound_ms=bound_s * 1e3,
             plan_ms=(time.perf_counter_ns() - started + self._prepared_ns) / 1e6,
-            graph=self._graph,
+            graph=self._again or self._graph,
             activation_bytes=draft.placement.live_bytes_max,
             working_bytes=draft.working_bytes,
         )

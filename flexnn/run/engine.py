@@ -153,7 +153,7 @@ class BoundProgram:
                 zeros_offset=program.zeros_offset,
                 zeros_count=program.zeros_count,
                 io_bytes=program.io_bytes,
-                input_count=len(plan.graph.inputs),
+                input_count=program.input_count,
                 spills=program.spills,
                 spill_fd=spill.fd if spill is not None else -1,
                 spill_direct_fd=spill.direct_fd if spill is not None else -1,
@@ -229,19 +229,19 @@ class BoundProgram:
 
     def explain(self, error: _core.EngineError) -> str:
         """Return the engine's error with the name of the weight or node that it is about."""
-        program, graph = self.plan.program, self.plan.graph
+        program = self.plan.program
         if error.status == "seal":
             return f"{error}: open the session again, or set its memory, which binds it anew"
         if error.status in ("io", "eof", "checksum") and error.is_load:
             loads = program.pinned if error.is_pinned else program.loads
             offset = int(loads[error.index]["file_offset"])
             first = offset + int(loads[error.index]["check_lead"])
-            name = next((w.name for w in graph.weights if w.offset <= first < w.offset + w.nbytes), "?")
+            name = next((w.name for w in self.plan.graph.weights if w.offset <= first < w.offset + w.nbytes), "?")
             if offset >= _core.SPILL_FROM and self._spill is not None:
                 return f"{self._spill.folder}: the spill file, {name!r} at offset {offset - _core.SPILL_FROM}: {error}"
             return f"{self.artifact.path}: weight {name!r} at offset {offset}: {error}"
         if error.is_write and self._spill is not None:
-            return f"{self._spill.folder}: the spill file, {graph.nodes[error.index].name!r}: {error}"
-        if error.index >= 0 and error.index < len(graph.nodes):
-            return f"node {graph.nodes[error.index].name!r}: {error}"
+            return f"{self._spill.folder}: the spill file, {self.plan.graph.nodes[error.index].name!r}: {error}"
+        if error.index >= 0 and error.index < len(program.nodes):
+            return f"node {self.plan.graph.nodes[error.index].name!r}: {error}"
         return str(error)

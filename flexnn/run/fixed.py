@@ -151,7 +151,7 @@ class FixedRun:
         """Plan again for another budget, in place. If that fails (BudgetError, SessionError, Ctrl-C), the old plan
         stays. Its program is bound again, at once or, where storage fails or after Ctrl-C, at the next run.
         """
-        plan = self._planner.plan(memory)
+        plan = self._plan_for(memory)
         self._learn()
         before = self._bound
         try:
@@ -196,7 +196,7 @@ class FixedRun:
         return {
             "segments": 1,
             "segments_of_last_run": 1 if self.last_run else 0,
-            "kept_nodes": len(self.plan.graph.nodes),
+            "kept_nodes": len(self.plan.program.nodes),
             "hosted_operators": {},
             "bytes": {"arena": self.plan.arena_bytes, **self.plan.overhead},
             "engine_bytes": self._engine.nbytes,
@@ -258,7 +258,12 @@ class FixedRun:
     def _plan_anew(self, groups: Groups) -> Plan:
         """Make the planner for the machine as it is known now; return its plan."""
         self._planner = Planner(self._graph, self._setting(), groups=groups)
-        return self._planner.plan(self._options.memory)
+        return self._plan_for(self._options.memory)
+
+    def _plan_for(self, memory: int | None) -> Plan:
+        plan = self._planner.plan(memory)
+        self._planner.rest()
+        return plan
 
     def _bind(self, plan: Plan) -> Bound:
         """Bind a plan's program to the engine. Times of groups say nothing about single steps, and those of steps that
@@ -278,7 +283,7 @@ class FixedRun:
         return BoundProgram(self._engine, self.artifact, plan, direct_fd=self._file.direct_fd, spill=self._spill)
 
     def _watch(self, plan: Plan) -> Watch | None:
-        learns = self._options.measures and plan.groups is None and not plan.graph.spills
+        learns = self._options.measures and plan.groups is None and not len(plan.program.spills)
         if not learns:
             return None
         from flexnn.measure import Watch  # sessions that take rates do without

@@ -37,6 +37,7 @@ class PooledFixedRun(FixedRun):
         self._curve: list[Point] = []
         self._bound = Bound(self._planner.plan(self._planner.minimum), None, None)
         self.now = self._smallest
+        self._planner.rest()
         shared.join(self._seat)
 
     def _plan_first(self) -> Plan:
@@ -85,6 +86,7 @@ class PooledFixedRun(FixedRun):
             least, most = self._planner.minimum, self._planner.plan(None).session_bytes
             between = [least + (most - least) * part // PARTS for part in range(1, PARTS)] if most > least else []
             self._curve = [self._smallest, *(self._point(self._planner.plan(m)) for m in between), self.fastest()]
+            self._planner.rest()
         return self._curve
 
     def _point(self, plan: Plan, memory: int | None = -1) -> Point:
@@ -99,7 +101,7 @@ class PooledFixedRun(FixedRun):
 
     def adopt(self, point: Point) -> Callable[[], None]:
         """Plan for a point, unbound; return what takes that back."""
-        plan = self._planner.plan(point.memory)
+        plan = self._plan_for(point.memory)
         before, now = self._bound.plan, self.now
 
         def back() -> None:

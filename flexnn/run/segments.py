@@ -427,7 +427,7 @@ class BoundSegments:
         zeros = b"%d %d" % (program.zeros_offset, program.zeros_count)
         pins = self._pins.setdefault((nbytes, blake2b(program.pinned.tobytes() + zeros).digest()), Pins(nbytes))
         template = segment.segment.template
-        is_whole = template is not None and len(graph.nodes) == len(plan.graph.nodes) and not self._rewrite
+        is_whole = template is not None and len(graph.nodes) == len(plan.program.nodes) and not self._rewrite
         setting = self.setting if self.memory is None else None
         refit = Refit(plan, graph, setting) if is_whole and plan.graph is graph else None
         plan = plan.but(overhead=plan.overhead | {"io": 0})
