@@ -106,7 +106,7 @@ class StateRun:
             return stateful(
                 model,
                 self.capacity,
-                options.kv,
+                "i8" if options.kv == "s8" else options.kv,
                 all_rows=options.all_logits,
                 cross_capacity=options.cross_capacity,
                 most_bytes=most,
@@ -350,22 +350,26 @@ class StateRun:
         self.length = length
 
     def save(self, path: str) -> None:
-        """Write the state to a file. Raises OSError, and StateError where it depends on an encoder's output."""
-        self._refuse_once()
-        state_file.save(path, self.artifact.header.source_sha256, self._states, self.length)
+        """Write the state to a file. Raises OSError."""
+        lengths = [self.length, *([int(self._once.length[0])] if self._once is not None else [])]
+        state_file.save(path, self.artifact.header.source_sha256, list(zip(self._parts_kept(), lengths, strict=True)))
 
     def load(self, path: str) -> None:
         """Replace the state by that of a file. Raises StateError and OSError, with the state as it was, or empty where
         the file changes or fails while its rows are taken.
         """
-        self._refuse_once()
-        with state_file.checked(path, self.artifact.header.source_sha256, self._states) as file:
+        once = self._once
+        with state_file.checked(path, self.artifact.header.source_sha256, self._parts_kept()) as file:
             self.length = 0  # a file that changes while it is read leaves no state
-            self.length = file.read()
+            if once is not None:
+                once.length[0] = 0
+            self.length, *given = file.read()
+            if once is not None:
+                once.length[0] = given[0]
 
-    def _refuse_once(self) -> None:
-        if self._once is not None:
-            raise StateError("the state of a decoder that reads an encoder's output is not kept in files")
+    def _parts_kept(self) -> list[Sequence[Array]]:
+        """Return the states that files hold: those of tokens, and those of an encoder's output."""
+        return [self._states, *([list(self._once.states.values())] if self._once is not None else [])]
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
         """Return the logits of one more token: most runs are that. None, without a run, for all others. Raises
