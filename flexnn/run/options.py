@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Literal, NamedTuple, get_args
 
 from flexnn import _core
-from flexnn.graph.state import CAPACITY
+from flexnn.graph.state import CAPACITY, KV_CAPACITY_MAX
 from flexnn.planning import MachineProfile, Plan, Setting
 from flexnn.planning.overhead import overhead_for, with_measuring
 from flexnn.units import Groups, asks_system, parse_bytes, parse_groups
@@ -26,7 +26,6 @@ GivenGroups = int | Literal["auto", "off"] | None
 Kv = Literal["f16", "f32", "s8"]
 """Types of keys and values in state; the first is the default."""
 PROFILES, IO, KV = get_args(Profile), get_args(Io), get_args(Kv)
-KV_CAPACITY_MAX = 1 << 24
 
 
 def default_threads() -> int:
