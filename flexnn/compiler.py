@@ -49,6 +49,7 @@ def compile(  # noqa: A001 (a public name)
     progress: Progress | None = None,
     rows: str | None = None,
     follow_links: bool = False,
+    kv_capacity: int | None = None,
     tell: Callable[[str], object] | None = None,
 ) -> str:
     """Compile the ONNX file ``model`` to ``output``; return the path of the output.
@@ -68,6 +69,8 @@ def compile(  # noqa: A001 (a public name)
     ``rows`` is for language models in GGUF files: by default, or with ``s8``, products with weights of types Q4_0, Q4_1
     and Q8_0 round the rows that they read to 8 bits, 32 numbers with one scale, as llama.cpp does; ``f32`` rounds
     nothing.
+    ``kv_capacity`` has sessions keep state of so many tokens where they do not ask for another number; a decoder in
+    which no past keys and values are found is refused.
     ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
     model hubs are: a model that you do not trust could so read any file.
     Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
@@ -82,6 +85,7 @@ def compile(  # noqa: A001 (a public name)
         shapes or {},
         progress,
         follow_links=follow_links,
+        kv_capacity=kv_capacity,
         memory=budget,
         wanted=wanted,
         rows=_checked_rows(source, rows),
@@ -107,6 +111,7 @@ def compile_to(
     progress: Progress | None = None,
     *,
     follow_links: bool = False,
+    kv_capacity: int | None = None,
     digest: bytes | None = None,
     memory: int | None = None,
     lasting: bool = True,
@@ -117,8 +122,8 @@ def compile_to(
 ) -> list[str]:
     """Compile the file ``source``, whose SHA-256 may be known, to ``target``; return the names of the files beside it
     that hold weights; ``memory``: most bytes that the process may grow by; ``lasting``: whether to wait until the disk
-    has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told; ``reduce`` and
-    ``rows``: as for ``compile``. Raises as ``compile`` does.
+    has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told; ``reduce``,
+    ``rows`` and ``kv_capacity``: as for ``compile``. Raises as ``compile`` does.
     """
     from flexnn.graph.allowance import allowed
 
@@ -144,6 +149,10 @@ def compile_to(
                 tell(said)
             reduce_outputs()  # now, as errors are those of whole outputs
             contents = _contents(model, {})
+        if kv_capacity is not None:
+            from flexnn.artifact.kept_state import keep_state
+
+            keep_state(contents, kv_capacity, source)
         if budget is not None:
             budget.check("the model")
         with Uncollected(len(model.graph.nodes)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flexnn import _core
 from flexnn.graph.ports import Port
@@ -15,10 +15,11 @@ from flexnn.measure import kept_machine
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
 from flexnn.run.arguments import NodeArg, described
 from flexnn.run.model_file import ModelFile
-from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
+from flexnn.run.options import GivenGroups, Io, Kv, Profile, RunOptions, run_options
 
 if TYPE_CHECKING:
     from flexnn.run.region_plan import Part
+    from flexnn.run.state_programs import StatePrograms
 
 FACTORS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 """Budgets of a report's curve, as multiples of the smallest one."""
@@ -42,6 +43,8 @@ def plan(
     deterministic: bool = False,
     spill: str | os.PathLike[str] | None = None,
     numbers: Mapping[str, Sequence[float]] | None = None,
+    kv_capacity: int | None = None,
+    kv: Kv = "f16",
     explain: bool = False,
 ) -> Plan:
     """Plan a model inside a budget without running it.
@@ -61,6 +64,8 @@ def plan(
         own_outputs: As for Session.
         deterministic: As for Session.
         spill: As for Session; nothing is made in the folder.
+        kv_capacity: As for Session. The plan is that of one new token, and counts the memory of the whole session.
+        kv: As for Session.
         numbers: Numbers of inputs that decide branches or shapes, by name; one fills its input. Others are random.
         explain: Whether the plan says what its memory and time are made of (``plan.explanation``); takes a few more
             plans. Models that branch, or whose shapes are open, have no explanation.
@@ -75,17 +80,9 @@ def plan(
         OSError: A file cannot be read.
         ValueError: ``numbers`` name no input, or do not fill one.
     """
-    options = run_options(
-        memory,
-        threads,
-        io=io,
-        profile=profile,
-        groups=groups,
-        reuse_outputs=reuse_outputs,
-        own_outputs=own_outputs,
-        deterministic=deterministic,
-        spill=spill,
-    )
+    how: dict[str, Any] = {"io": io, "profile": profile, "groups": groups, "spill": spill, "kv_capacity": kv_capacity}
+    how |= {"reuse_outputs": reuse_outputs, "own_outputs": own_outputs, "deterministic": deterministic, "kv": kv}
+    options = run_options(memory, threads, **how)
     with planning(os.fsdecode(path), options, shapes or {}, numbers or {}) as plans:
         return plans.plan(explained=explain)
 
@@ -100,6 +97,14 @@ class Plans:
         self.machine = kept or MachineProfile.measure()
         is_new = options.measures and kept is None and file.open_model is None
         self._setting = self.options.setting(self.machine, file.io_align, is_new=is_new)
+        self._state: StatePrograms | None = None
+        if file.keeps_state(options):
+            from flexnn.run.state_programs import StatePrograms
+
+            file.refuse_groups(options.groups)
+            file.refuse_spill(options.spill)
+            self._state = StatePrograms(file, file.with_capacity(options), self.machine)
+            return
         if file.open_model is None:
             self._planner = Planner(file.artifact.graph, self._setting, groups=options.groups)
         else:
@@ -125,6 +130,8 @@ class Plans:
         """Return the plan for a budget; None: no limit. Raises BudgetError, GraphError."""
         if self._file.open_model is None:
             return self._planner.plan(memory)
+        if self._state is not None:
+            return self._state.plan_for(memory)
         from flexnn.run.region_plan import plan_regions
         from flexnn.run.segments import BoundSegments
 

@@ -69,7 +69,7 @@ class Session(StateCalls):
             ends with the session. Fixed shapes only. By default nothing is written.
         kv_capacity: Rows of keys and values that a decoder keeps from run to run, as state of the session: it takes
             new tokens only, and no past. Default: 1024 for a model that was imported with state, else no state.
-        kv: Type of keys and values in the state: ``"f16"``, or ``"f32"``.
+        kv: Type of keys and values in the state: ``"f16"``, ``"f32"``, or ``"s8"``: 8 bits and a scale for 32 numbers.
         cross_capacity: With state, most rows of an encoder's output of which a decoder keeps keys and values: they are
             made once, in the first run of an input, and later runs take the decoder's tokens alone.
         all_logits: Whether runs with state return logits of all new tokens, not of the last one alone.

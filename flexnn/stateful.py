@@ -29,6 +29,16 @@ class StateCalls:
         """
         return self._with_state(lambda run: run.length)
 
+    @property
+    def state_capacity(self) -> int | None:
+        """Number of tokens that the session's state has room for; None: it keeps none.
+
+        Raises:
+            SessionError: The session is closed.
+        """
+        capacity: int | None = self._while_open(lambda run: getattr(getattr(run, "inner", run), "capacity", None))
+        return capacity
+
     def reset(self, length: int = 0) -> None:
         """Forget the state, but for its first ``length`` tokens.
 

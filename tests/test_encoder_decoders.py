@@ -70,15 +70,40 @@ def test_logits_are_those_of_onnxruntime(tmp_path: Path, kind: str, form: str) -
             session.reset()
 
 
-def test_half_precision_is_near(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kv", "most"), [("f16", 1e-2), ("s8", 5e-2)])
+def test_narrow_state_is_near(tmp_path: Path, kv: Any, most: float) -> None:
     pair, hidden = Pair(tmp_path, "t5", "alone"), hidden_of(20)
     ids = np.random.default_rng(1).integers(0, SMALL.vocabulary, (1, 9))
-    with flexnn.Session(pair.artifact, kv_capacity=16, cross_capacity=32) as session:
+    with flexnn.Session(pair.artifact, kv_capacity=16, cross_capacity=32, kv=kv) as session:
         run = session._run
         assert isinstance(run, StateRun)
         assert all(node.op != "cast" for node in run._widths[-1].graph.nodes)  # attention widens what it reads
         (made,) = session.run(None, {"input_ids": ids, **pair.given(hidden, 20)})
-    np.testing.assert_allclose(made, pair.theirs.outputs(ids, hidden, 20)["logits"][:, -1:], atol=1e-2)
+    np.testing.assert_allclose(made, pair.theirs.outputs(ids, hidden, 20)["logits"][:, -1:], atol=most)
+
+
+@pytest.mark.parametrize("kv", ["f16", "s8"])
+@pytest.mark.parametrize("form", ["alone", "past"])
+def test_a_state_in_a_file_has_what_the_encoder_made(tmp_path: Path, form: str, kv: Any) -> None:
+    pair, path = Pair(tmp_path, "t5", form), tmp_path / "state"
+    ids = np.random.default_rng(2).integers(0, SMALL.vocabulary, (1, 12))
+    with flexnn.Session(pair.artifact, kv_capacity=16, cross_capacity=32, kv=kv) as session:
+        session.run(None, {"input_ids": ids[:, :5], **pair.given(hidden_of(20), 17)})
+        session.save_state(path)
+        (wanted,) = session.run(None, {"input_ids": ids[:, 5:]})
+    with flexnn.Session(pair.artifact, kv_capacity=12, cross_capacity=24, kv=kv) as session:
+        session.load_state(path)
+        np.testing.assert_array_equal(session.run(None, {"input_ids": ids[:, 5:]})[0], wanted)
+        session.reset()
+        (other,) = session.run(None, {"input_ids": ids[:, :1], **pair.given(hidden_of(9, seed=4), 9)})
+        with pytest.raises(flexnn.StateError, match="was cut"):
+            path.write_bytes(path.read_bytes()[:-9])
+            session.load_state(path)
+        session.reset()
+        np.testing.assert_array_equal(session.run(None, {"input_ids": ids[:, :1]})[0], other)  # the state stayed
+    small = flexnn.Session(pair.artifact, kv_capacity=12, cross_capacity=16, kv=kv)
+    with small as session, pytest.raises(flexnn.StateError, match="its 17 tokens are beyond"):
+        session.load_state(path)
 
 
 def test_what_is_given_once_is_asked_for_and_refused_in_between(tmp_path: Path) -> None:
@@ -106,8 +131,6 @@ def test_what_is_given_once_is_asked_for_and_refused_in_between(tmp_path: Path) 
                 session.run(None, feed | {"encoder_attention_mask": mask.astype(np.int64)})
         with pytest.raises(flexnn.StateError, match="all of what an encoder made, or nothing"):
             session.run(None, {"input_ids": token, "encoder_attention_mask": np.ones((1, 9), np.int64)})
-        with pytest.raises(flexnn.StateError, match="not kept in files"):
-            session.save_state(tmp_path / "state")
         feed = {"input_ids": token, "encoder_hidden_states": hidden}  # a mask that is left out counts all rows
         np.testing.assert_array_equal(session.run(None, feed)[0], first)
 

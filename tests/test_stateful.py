@@ -57,7 +57,7 @@ def compared(model: str, session: flexnn.Session, sizes: Sizes = USUAL, count: i
 
 
 @pytest.mark.parametrize("all_logits", [False, True])
-@pytest.mark.parametrize(("kv", "most"), [("f32", 1e-5), ("f16", 1e-2)])
+@pytest.mark.parametrize(("kv", "most"), [("f32", 1e-5), ("f16", 1e-2), ("s8", 5e-2)])
 def test_logits_are_those_of_a_past_in_the_callers_hands(
     decoder: tuple[str, str], kv: str, most: float, all_logits: bool
 ) -> None:

@@ -26,11 +26,19 @@ def prompt_of(count: int) -> list[int]:
 
 
 def artifact_of(model: Path, weights: str | None) -> Path:
-    """Return the artifact of a model, compiled where there is none; ``weights``: their form, None: the file's own."""
+    """Return the artifact of a model, compiled unless it is newer than the model and this FlexNN reads it; ``weights``:
+    their form, None: the file's own.
+    """
     import flexnn
+    from flexnn.artifact import open_artifact
 
     made = ARTIFACTS / f"{model.stem}_{weights or 'own'}.flexnn"
-    if not made.exists() or made.stat().st_mtime < model.stat().st_mtime:
+    try:
+        is_new = made.stat().st_mtime >= model.stat().st_mtime
+        open_artifact(str(made)).close()
+    except (FileNotFoundError, flexnn.ArtifactError):
+        is_new = False
+    if not is_new:
         ARTIFACTS.mkdir(parents=True, exist_ok=True)
         flexnn.compile(model, made, **({"weights": weights} if weights else {}))
     return made

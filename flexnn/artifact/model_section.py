@@ -27,6 +27,7 @@ from flexnn.graph.model import (
 from flexnn.graph.pack import PackedSource
 from flexnn.graph.ports import Port
 from flexnn.graph.sources import ArraySource, HeldSource, MadeSource, MappedSource, ModelSource
+from flexnn.graph.state import KV_CAPACITY_MAX
 from flexnn.graph.tied import mark_tied
 from flexnn.graph.weight_form import FORMS
 from flexnn.quick_dataclass import quick_dataclass
@@ -42,7 +43,8 @@ from .section import (
 )
 from .stored_source import StoredSource
 
-PARTS = ("weights", "keys", "model", "templates")
+PARTS, STATE = ("weights", "keys", "model", "templates"), "kv_capacity"
+"""Parts of the section, and one that is there where the compiler was asked for state."""
 """The parts of a model section."""
 MODEL_PARTS = ("opset", "constants", "graph")
 GRAPH_PARTS = ("nodes", "constants", "inputs", "outputs")
@@ -115,6 +117,9 @@ class StoredModel:
     """Index of the raw weight that holds templates (flexnn/regions/template_reader.py); -1: there are none."""
     template_source: StoredSource | None = None
     """Source of these bytes, while the artifact is open."""
+    kv_capacity: int = 0
+    """Rows of the state that sessions keep where they are not asked for another number; 0: the compiler was not asked
+    for state."""
     sampled: list[list[tuple[int, ...]]] = field(default_factory=list)
     """Shapes of the inputs at which the compiler bound it."""
 
@@ -141,18 +146,20 @@ def weight_key(weight: Weight) -> str | None:
 
 def dump_stored(stored: StoredModel) -> bytes:
     """Return the bytes of the section."""
-    rows = {
+    rows: dict[str, Any] = {
         "weights": dump_weights(stored.weights),
         "keys": list(stored.keys),
         "model": _dump_model(stored),
         "templates": stored.templates,
     }
+    if stored.kv_capacity:  # readers that know no state refuse the part
+        rows[STATE] = stored.kv_capacity
     return json.dumps(rows, separators=(",", ":")).encode("ascii")
 
 
 def load_stored(raw: bytes) -> StoredModel:
     """Read the model in ``raw``. Raises ArtifactError, which says what is wrong."""
-    rows = load_json(raw, set(PARTS), "model")
+    rows = load_json(raw, set(PARTS), "model", (STATE,))
     check_tables(rows, {"weights", "keys"}, "model")
     weights = load_weights(rows["weights"])
     try:
@@ -165,10 +172,11 @@ def load_stored(raw: bytes) -> StoredModel:
         templates = int_in(rows["templates"], -1, len(weights) - 1)
         if templates >= 0 and (weights[templates].kind != "raw" or weights[templates].nbytes > TEMPLATES_BYTES_MAX):
             raise ValueError("the templates are no raw weight, or too large")
+        capacity = int_in(rows[STATE], 1, KV_CAPACITY_MAX) if STATE in rows else 0
         mark_tied(model)
     except (TypeError, ValueError, RecursionError) as error:
         raise ArtifactError(f"the model section: {error}") from None
-    return StoredModel(model, weights, keys, values, constants, templates)
+    return StoredModel(model, weights, keys, values, constants, templates, kv_capacity=capacity)
 
 
 def attach_values(stored: StoredModel, file: Descriptor, crcs: NDArray[np.uint32]) -> None:

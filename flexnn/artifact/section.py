@@ -6,7 +6,7 @@ mean together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from flexnn.graph.attributes import INT_MAX, int_in, ints_in, name_of, row_of
@@ -68,8 +68,10 @@ def parsed_bytes(raw: bytes) -> int:
     return len(raw) + 104 * lists + 256 * tables + 44 * raw.count(b",") + 56 * texts
 
 
-def load_json(raw: bytes, keys: set[str], what: str) -> dict[str, Any]:
-    """Read the JSON object in ``raw``, which must have exactly these keys. Raises ArtifactError."""
+def load_json(raw: bytes, keys: set[str], what: str, may: Collection[str] = ()) -> dict[str, Any]:
+    """Read the JSON object in ``raw``, which must have these keys, and no others but those it ``may`` have. Raises
+    ArtifactError.
+    """
     if parsed_bytes(raw) > PARSED_BYTES_MAX:
         most = f"at most {PARSED_BYTES_MAX >> 20} MiB are read"
         raise ArtifactError(f"the {what} section would take {parsed_bytes(raw) >> 20} MiB of memory; {most}")
@@ -79,7 +81,7 @@ def load_json(raw: bytes, keys: set[str], what: str) -> dict[str, Any]:
         rows = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"the {what} section is not JSON: {str(error)[:80]}") from None
-    if not isinstance(rows, dict) or rows.keys() != keys:
+    if not isinstance(rows, dict) or rows.keys() - set(may) != keys:
         raise ArtifactError(f"the {what} section must have the parts {', '.join(sorted(keys))}")
     return rows
 

@@ -18,7 +18,7 @@ import flexnn
 from flexnn import units
 from flexnn.benchmark import ABLATIONS
 from flexnn.errors import one_line
-from flexnn.run.options import IO, PROFILES
+from flexnn.run.options import IO, KV, PROFILES
 
 from . import files, progress
 from . import options as option
@@ -146,6 +146,13 @@ def _add_compile(commands: _Commands) -> None:
         help="replace an output by the positions of its largest elements along an axis, or whether elements are above"
         " X, so that the whole output is never in memory (repeatable)",
     )
+    sub.add_argument(
+        "--kv-capacity",
+        type=option.positive,
+        metavar="N",
+        help="have sessions keep the keys and values of a decoder as state, of so many tokens if they ask for no other"
+        " number",
+    )
     sub.add_argument("--quiet", action="store_true", help="do not report progress")
     sub.set_defaults(command=_compile)
 
@@ -215,6 +222,7 @@ def _add_run(commands: _Commands) -> None:
         "--trace", metavar="FILE.json", help="save loads, steps and stalls of the last run, for ui.perfetto.dev"
     )
     _add_session(sub)
+    _add_state(sub)
     sub.set_defaults(command=run)
 
 
@@ -227,6 +235,7 @@ def _add_plan(commands: _Commands) -> None:
     sub.add_argument("--check", action="store_true", help="also validate the plan, independently of the planner")
     _add_set(sub)
     _add_session(sub)
+    _add_state(sub)
     sub.add_argument(
         "--runs-per-day", type=option.positive, metavar="N", help="also say what so many runs a day write to --spill"
     )
@@ -327,6 +336,16 @@ def _add_session(sub: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_state(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--kv-capacity",
+        type=option.positive,
+        metavar="N",
+        help="keep the keys and values of a decoder as state, of so many tokens (default: as the artifact says)",
+    )
+    sub.add_argument("--kv", choices=KV, default=KV[0], help=option.KV_HELP)
+
+
 def _add_set(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--set",
@@ -385,6 +404,7 @@ def _compile(options: argparse.Namespace) -> None:
             tell=said.append,
             progress=report,
             follow_links=options.follow_links,
+            kv_capacity=options.kv_capacity,
         )
     for text in said:
         say(text, sys.stderr if options.dump else sys.stdout)

@@ -12,6 +12,7 @@ import flexnn
 from flexnn import units
 from flexnn.graph.state import CAPACITY
 from flexnn.median import median, quantile
+from flexnn.run.options import KV
 
 from . import options as option
 from .live import resident
@@ -40,6 +41,7 @@ def add_options(sub: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"tokens of prompt and answers that the state has room for (default: {CAPACITY})",
     )
+    sub.add_argument("--kv", choices=KV, default=KV[0], help=option.KV_HELP)
     sub.add_argument(
         "--artifact",
         metavar="MODEL.flexnn",
@@ -128,6 +130,7 @@ class _Opened:
             loaded=loaded,
             memory=options.memory,
             threads=options.threads,
+            kv=options.kv,
         )
 
     def __enter__(self) -> _Opened:

@@ -8,6 +8,8 @@ from typing import Any
 
 from flexnn import _core, units
 
+KV_HELP = "type of keys and values in the state: f16 (default), f32, or s8, which takes about half and is less exact"
+
 
 def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     def convert(text: str) -> Any:

@@ -27,6 +27,8 @@ def plan(options: argparse.Namespace) -> None:
         reuse_outputs=options.reuse_outputs,
         deterministic=options.deterministic,
         spill=options.spill,
+        kv_capacity=options.kv_capacity,
+        kv=options.kv,
     )
     try:
         with planning(options.model, chosen, dict(options.shape), dict(options.set), shown=True) as plans:

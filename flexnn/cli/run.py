@@ -79,6 +79,8 @@ def _measure(
         reuse_outputs=options.reuse_outputs,
         deterministic=options.deterministic,
         spill=options.spill,
+        kv_capacity=options.kv_capacity,
+        kv=options.kv,
     ) as session:
         open_ms = (time.perf_counter_ns() - start) / NS_PER_MS
         runs = _Runs(session, options, given)
@@ -108,6 +110,7 @@ class _Runs:
         self.outputs: list[np.ndarray[Any, Any]] = []
         self.count = 0
         self._feed, self._random = make_feed(session.get_inputs(), dict(options.set), given)
+        self._capacity = session.state_capacity
 
     def go(self, baseline: int, use: EnergyUse | None) -> None:
         """Run as often as the options say, measured."""
@@ -136,6 +139,10 @@ class _Runs:
                 shown.ran(self.latencies[-1], self._session.last_run)
 
     def _run(self) -> None:
+        if self._capacity is not None:  # each run appends its tokens
+            own = next(iter(self._feed.values())).shape[1]
+            if self._session.state_length + own > self._capacity:
+                self._session.reset()
         try:
             self.outputs = self._session.run(None, self._feed)
             self.count += 1

@@ -23,6 +23,7 @@ LENGTH = "state_length"
 """Input that says how many rows the state has before a run, int64 [1]."""
 CAPACITY = 1024
 """Rows of state where nothing says how many."""
+KV_CAPACITY_MAX = 1 << 24
 WIDTHS = (32, 8, 1)
 """Numbers of new tokens that the programs of a session take, the largest first."""
 

@@ -9,12 +9,15 @@ from flexnn.artifact import open_artifact
 from flexnn.errors import CompileError
 from flexnn.graph import bind_shapes
 from flexnn.graph.ir import Graph
+from flexnn.graph.state import CAPACITY, has_state
 from flexnn.planning.types import io_alignment
 from flexnn.units import Groups
 
 if TYPE_CHECKING:
     from flexnn._core import OpenFile
     from flexnn.artifact.model_section import StoredModel
+
+    from .options import RunOptions
 
 
 class ModelFile:
@@ -57,6 +60,22 @@ class ModelFile:
     def io_align(self) -> int:
         """Alignment of reads in bytes."""
         return io_alignment(direct=self.direct_fd >= 0)
+
+    def keeps_state(self, options: RunOptions) -> bool:
+        """Return whether a session of these options keeps state. Raises CompileError where it cannot."""
+        stored = self.open_model
+        if stored is None:
+            if options.kv_capacity is not None:
+                path = self.artifact.path
+                raise CompileError(f"{path}: its shapes are fixed, so it keeps no state: leave kv_capacity out")
+            return False
+        return bool(options.kv_capacity or stored.kv_capacity) or has_state(stored.model)
+
+    def with_capacity(self, options: RunOptions) -> RunOptions:
+        """Return the options with the capacity that is asked for, else the compiler's, else the usual one."""
+        stored = self.open_model
+        assert stored is not None
+        return options._replace(kv_capacity=options.kv_capacity or stored.kv_capacity or CAPACITY)
 
     def refuse_groups(self, groups: Groups) -> None:
         """Raise ValueError if a number of groups is asked for."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from flexnn.errors import CompileError
 from flexnn.graph.ir import Array
-from flexnn.graph.state import CAPACITY, has_state
 
 from .fixed import FixedRun
 from .model_file import ModelFile
@@ -33,16 +32,15 @@ def open_run(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptio
 def _opened(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> Run:
     file = ModelFile(path, options.io, shapes)
     try:
+        keeps_state = file.keeps_state(options)
         if file.open_model is None:
-            if options.kv_capacity is not None:
-                raise CompileError(f"{path}: its shapes are fixed, so it keeps no state: leave kv_capacity out")
             return FixedRun(file, options)
         file.refuse_spill(options.spill)
-        if options.kv_capacity is not None or has_state(file.open_model.model):
+        if keeps_state:
             from .stateful import StateRun
 
             file.refuse_groups(options.groups)
-            return StateRun(file, options._replace(kv_capacity=options.kv_capacity or CAPACITY))
+            return StateRun(file, file.with_capacity(options))
         from .open_shapes import OpenShapesRun  # binding shapes costs imports that most sessions do without
 
         return OpenShapesRun(file, options.counting_outputs, look_ahead)
@@ -66,7 +64,7 @@ def open_pooled(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOp
         file.refuse_groups(options.groups)
         if file.open_model is None:
             return PooledFixedRun(file, options, shared)
-        if has_state(file.open_model.model):
+        if file.keeps_state(options):
             raise CompileError(f"{path}: the model keeps state, which sessions of a pool do not: open it alone")
         from .pooled_open import PooledOpenRun
 

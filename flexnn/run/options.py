@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Literal, NamedTuple, get_args
 
 from flexnn import _core
-from flexnn.graph.state import CAPACITY
+from flexnn.graph.state import CAPACITY, KV_CAPACITY_MAX
 from flexnn.planning import MachineProfile, Plan, Setting
 from flexnn.planning.overhead import overhead_for, with_measuring
 from flexnn.units import Groups, asks_system, parse_bytes, parse_groups
@@ -23,10 +23,9 @@ Io = Literal["buffered", "direct"]
 """Ways to read weights; the first is the default."""
 GivenGroups = int | Literal["auto", "off"] | None
 """Groups as a caller names them."""
-Kv = Literal["f16", "f32"]
+Kv = Literal["f16", "f32", "s8"]
 """Types of keys and values in state; the first is the default."""
 PROFILES, IO, KV = get_args(Profile), get_args(Io), get_args(Kv)
-KV_CAPACITY_MAX = 1 << 24
 
 
 def default_threads() -> int:
@@ -73,9 +72,9 @@ class RunOptions(NamedTuple):
     kv_capacity: int | None = None
     """Rows of the state for keys and values; None: the model has no state, or the usual number."""
     kv: str = "f16"
+    """Type of keys and values in the state."""
     cross_capacity: int = CAPACITY
     """Rows of an encoder's output that cross-attention has room for."""
-    """Type of keys and values in the state."""
     all_logits: bool = False
     """Whether a run with state returns logits of all its tokens, not of the last alone."""
     spill: str | None = None

@@ -1,7 +1,8 @@
 """Files that hold the state of a session: a prompt that was read once is used again.
 
-A file is a header, the rows of each state in order, and a checksum of all rows. It belongs to one model, one type of
-keys and values and their sizes; the capacity may differ.
+A file is a header, the rows of each state in order, and a checksum of all rows; where a decoder keeps keys and values
+of an encoder's output, the same follows for these. It belongs to one model, one type of keys and values and their
+sizes; the capacity may differ.
 """
 
 from __future__ import annotations
@@ -45,61 +46,80 @@ def _runs(states: Sequence[Array], length: int) -> Iterator[memoryview]:
                 yield part[:length].reshape(-1).view(np.uint8).data
 
 
-def save(path: str, model: bytes, states: Sequence[Array], length: int) -> None:
-    """Write the first ``length`` rows of each state. Raises OSError; a file that was there stays then."""
+def save(path: str, model: bytes, parts: Sequence[tuple[Sequence[Array], int]]) -> None:
+    """Write the first rows of each state: states, and how many rows they have. Raises OSError; a file that was there
+    stays then.
+    """
     with replacing(path) as file:
-        file.write(_head(model, states, length))
-        checksum = 0
-        for run in _runs(states, length):
-            checksum = crc32c(run, checksum)
-            file.write(run)
-        file.write(_CHECKSUM.pack(checksum))
+        for states, length in parts:
+            file.write(_head(model, states, length))
+            checksum = 0
+            for run in _runs(states, length):
+                checksum = crc32c(run, checksum)
+                file.write(run)
+            file.write(_CHECKSUM.pack(checksum))
 
 
-class Checked(NamedTuple):
-    """An open file whose header and rows are right."""
+class _Part(NamedTuple):
+    """States in a file, whose header and rows are right."""
 
-    path: str
-    file: BufferedReader
+    begin: int
+    """Offset of the rows."""
     states: Sequence[Array]
     length: int
     checksum: int
-    """Checksum of its rows."""
+    """Checksum of the rows."""
 
-    def read(self) -> int:
-        """Read the rows into the states; return how many. Raises StateError where they have changed since they were
-        checked, and OSError; the states are of no use then.
+
+class Checked(NamedTuple):
+    """An open file whose headers and rows are right."""
+
+    path: str
+    file: BufferedReader
+    parts: list[_Part]
+
+    def read(self) -> list[int]:
+        """Read the rows into the states; return how many each part has. Raises StateError where they have changed since
+        they were checked, and OSError; the states are of no use then.
         """
-        checksum = 0
-        for run in _runs(self.states, self.length):
-            self.file.readinto(run)
-            checksum = crc32c(run, checksum)
-        if checksum != self.checksum:
-            raise StateError(f"{self.path}: the file was changed while it was read")
-        return self.length
+        for part in self.parts:
+            self.file.seek(part.begin)
+            checksum = 0
+            for run in _runs(part.states, part.length):
+                self.file.readinto(run)
+                checksum = crc32c(run, checksum)
+            if checksum != part.checksum:
+                raise StateError(f"{self.path}: the file was changed while it was read")
+        return [part.length for part in self.parts]
 
 
 @contextlib.contextmanager
-def checked(path: str, model: bytes, states: Sequence[Array]) -> Iterator[Checked]:
+def checked(path: str, model: bytes, parts: Sequence[Sequence[Array]]) -> Iterator[Checked]:
     """Open a file of these states, and check it all. Raises StateError, OSError."""
     with open(path, "rb", opener=_opened) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise StateError(f"{path}: not a plain file")
-        length = _read_head(file, path, model, states)
-        begin = file.tell()
-        left = sum(run.nbytes for run in _runs(states, length))
-        if os.fstat(file.fileno()).st_size != begin + left + _CHECKSUM.size:
+        found = [_checked_part(file, path, model, states) for states in parts]
+        if file.read(1):
+            raise StateError(f"{path}: the file was cut, or has bytes behind its end")
+        yield Checked(path, file, found)
+
+
+def _checked_part(file: BufferedReader, path: str, model: bytes, states: Sequence[Array]) -> _Part:
+    length = _read_head(file, path, model, states)
+    begin = file.tell()
+    left = sum(run.nbytes for run in _runs(states, length))
+    if os.fstat(file.fileno()).st_size < begin + left + _CHECKSUM.size:
+        raise StateError(f"{path}: the file was cut")
+    checksum = 0
+    while left:
+        block = file.read(min(left, _READ_BYTES))
+        if not block:
             raise StateError(f"{path}: the file was cut")
-        checksum = 0
-        while left:
-            block = file.read(min(left, _READ_BYTES))
-            if not block:
-                raise StateError(f"{path}: the file was cut")
-            checksum, left = crc32c(block, checksum), left - len(block)
-        if file.read(_CHECKSUM.size) != _CHECKSUM.pack(checksum):
-            raise StateError(f"{path}: the file is damaged: its checksum does not match")
-        file.seek(begin)
-        yield Checked(path, file, states, length, checksum)
+        checksum, left = crc32c(block, checksum), left - len(block)
+    if file.read(_CHECKSUM.size) != _CHECKSUM.pack(checksum):
+        raise StateError(f"{path}: the file is damaged: its checksum does not match")
+    return _Part(begin, states, length, checksum)
 
 
 def _opened(path: str, flags: int) -> int:

@@ -17,15 +17,11 @@ from flexnn import _core
 from flexnn.errors import StateError
 from flexnn.graph.ir import DTYPES, Array, Graph
 from flexnn.graph.large import mapping
-from flexnn.graph.lengths import MASK_BYTES_MAX, OpeningError
-from flexnn.graph.model import Model
 from flexnn.graph.ports import Port
-from flexnn.graph.state import CROSS_LENGTH, LENGTH, WIDTHS
-from flexnn.graph.stateful import Stateful, stateful
+from flexnn.graph.state import CROSS_LENGTH
 from flexnn.measure import Watch
 from flexnn.measure.parts import Parts
-from flexnn.planning import BudgetError, MachineProfile, Plan
-from flexnn.planning.overhead import overhead_bytes
+from flexnn.planning import MachineProfile, Plan
 from flexnn.planning.types import align_up
 
 from . import state_file
@@ -33,51 +29,28 @@ from .engine import BoundProgram, Engine, SessionError
 from .model_file import ModelFile
 from .options import RunOptions
 from .outputs import Outputs
-from .segments import BoundSegments
-from .state_once import OnceProgram, StateOnce
-from .state_plans import Placed, StatePlans
-from .state_width import StateBudget, Width, bound_graph, finished, program_overhead, spans_of
+from .state_once import OnceProgram
+from .state_plans import Placed
+from .state_programs import StatePrograms
+from .state_width import StateBudget, Width, spans_of
 from .statistics import machine_statistics
 
 FIGURES = ("run_ns", "stall_ns", "bytes_read")
 """Names of a run's figures."""
-OPENING_BYTES = 16 << 20
-"""Bytes that opening may take to find out that a budget is too small."""
-MODULE_BYTES = 1 << 19
-"""Bytes of modules and heap of a session with state beyond those of binding: up to 0.3 MiB measured."""
 
 
-class StateRun:
+class StateRun(StatePrograms):
     """The ``Run`` of a model with state; it owns ``file`` once it is made."""
 
     def __init__(self, file: ModelFile, options: RunOptions) -> None:
-        stored = file.open_model
-        assert stored is not None
-        self._file, self._options, self.artifact = file, options, file.artifact
-        self.capacity = options.kv_capacity or 0
-        self._all_rows = options.all_logits
-        made = self._made(stored.model)
-        self._tokens, self._opening_bytes = made.tokens, made.opening_bytes
-        self._stored_inputs = stored.model.graph.inputs
-        self._beside: dict[str, Array] = {}
-        """Inputs of the programs that are no tokens, by name; all others are the length."""
-        self._parts = None
+        self._parts: Parts | None = None
         if options.measures:
             self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
         machine = self._parts.machine if self._parts else options.throttled(MachineProfile.measure())
-        segments = BoundSegments(stored, options.memory, options.setting(machine, file.io_align))
-        self._model_bytes = segments.model_bytes
-        self._shapes: dict[str, tuple[int, ...]] = {LENGTH: (1,), CROSS_LENGTH: (1,)}
-        self._once: StateOnce | None = None
-        if made.once is not None:
-            self._once = StateOnce(made.once, lambda graph: finished(graph, segments), poison=options.poison)
-            self._shapes |= self._once.shapes
-        dims = next(port.dims for port in made.model.graph.inputs if port.name == made.tokens)
-        fixed = dims[1] if dims is not None and isinstance(dims[1], int) else 0
-        widths = [width for width in WIDTHS if width <= self.capacity and (not fixed or width == fixed)] or [fixed]
-        self._widths = [self._width(made, width, segments) for width in widths]
-        self._plan_for(machine)
-        self._find_ports(made)
+        self._beside: dict[str, Array] = {}
+        """Inputs of the programs that are no tokens, by name; all others are the length."""
+        super().__init__(file, options, machine)
+        self._find_ports()
         self.length = 0
         """Rows of the state that hold tokens."""
         self.last_run: dict[str, int] = {}
@@ -93,36 +66,6 @@ class StateRun:
         except BaseException:
             self._engine.close(file.files)
             raise
-
-    def _width(self, made: Stateful, tokens: int, segments: BoundSegments) -> Width:
-        graph = bound_graph(made, tokens, self._shapes)
-        return Width(tokens, graph, finished(graph, segments))
-
-    def _made(self, model: Model) -> Stateful:
-        """Return the model with state. Raises BudgetError where computing its masks takes much more than the budget."""
-        options = self._options
-        most = MASK_BYTES_MAX if options.memory is None else max(options.memory, OPENING_BYTES)
-        try:
-            return stateful(
-                model,
-                self.capacity,
-                options.kv,
-                all_rows=options.all_logits,
-                cross_capacity=options.cross_capacity,
-                most_bytes=most,
-            )
-        except OpeningError as error:
-            if options.memory is None or error.nbytes > MASK_BYTES_MAX:
-                raise
-            raise BudgetError(error.nbytes, options.memory) from None
-
-    def _plan_for(self, machine: MachineProfile) -> None:
-        """Have plans be made for a machine."""
-        setting = self._options.setting(machine, self._file.io_align)._replace(overhead=program_overhead)
-        self._machine = machine
-        self._plans = StatePlans([width.graph for width in self._widths], setting, self._file.io_align)
-        if self._once is not None:
-            self._once.plan_for(setting)
 
     @property
     def _timed(self) -> Graph:
@@ -143,10 +86,9 @@ class StateRun:
         self._plan_for(parts.machine)
         return self._planned(self._options.memory)
 
-    def _find_ports(self, made: Stateful) -> None:
+    def _find_ports(self) -> None:
         graph = self._widths[-1].graph
         ids, logits = graph.tensors[graph.inputs[0]], graph.tensors[graph.outputs[0]]
-        self._input_names = [port.name for port in made.model.graph.inputs]
         self._at = self._input_names.index(self._tokens)
         self.inputs: Sequence[Port] = [Port(self._tokens, ids.dtype, (1, None, *ids.shape[2:]))]
         if self._once is not None:
@@ -166,51 +108,17 @@ class StateRun:
 
     def _make_state(self) -> None:
         """Take the memory of all states at once. The system gives it where rows are written."""
-        graph = self._widths[-1].graph
-        tensors = [graph.tensors[i] for i in graph.outputs[1:]]
-        sizes = [align_up(tensor.nbytes) for tensor in tensors]
-        self._state_bytes = sum(sizes)
+        sizes = [align_up(tensor.nbytes) for tensor in self._state_tensors]
         memory = mapping(self._state_bytes)
         if self._options.poison:
             memory.write(b"\xff" * self._state_bytes)
         ends = np.cumsum([0, *sizes]).tolist()
         self._states = [
             np.ndarray(tensor.shape, DTYPES[tensor.dtype], buffer=memory, offset=at)
-            for tensor, at in zip(tensors, ends[:-1], strict=True)
+            for tensor, at in zip(self._state_tensors, ends[:-1], strict=True)
         ]
 
     # ---- budgets ----
-
-    def _fixed(self) -> dict[str, int]:
-        """Return the bytes of everything but arena and programs, by purpose."""
-        logits = max(int(w.graph.tensors[w.graph.outputs[0]].nbytes) for w in self._widths)
-        parts = overhead_bytes(Graph(), 0, 0, self._options.threads)
-        constants = sum(array.nbytes for width in self._widths for array in width.constants)
-        return {
-            "state": self._state_bytes + (self._once.nbytes if self._once is not None else 0),
-            "io": logits * max(1, self._options.output_sets)
-            + 8 * self.capacity
-            + constants
-            + (self._once.io_bytes if self._once is not None else 0),
-            "model": self._model_bytes + MODULE_BYTES,
-            "stacks": parts["stacks"],
-            "base": parts["base"],
-        }
-
-    def _planned(self, memory: int | None) -> StateBudget:
-        """Return the plan of each program, and it at its place in the arena. Raises BudgetError."""
-        fixed = self._fixed()
-        least = self._opening_bytes + fixed["model"] + fixed["base"]
-        try:
-            if self._once is None:
-                found, once = self._plans.placed(memory, fixed), Placed()
-            else:
-                found, once = self._once.placed(self._plans, memory, fixed)
-        except BudgetError as error:
-            raise error if error.minimum >= least else BudgetError(least, error.budget) from None
-        if memory is not None and memory < least:
-            raise BudgetError(least, memory)
-        return StateBudget(memory, found, once)
 
     def _bind(self, budget: StateBudget) -> None:
         """Bind the programs of a budget, which is the session's from then on. Raises SessionError, with some of them
@@ -350,22 +258,26 @@ class StateRun:
         self.length = length
 
     def save(self, path: str) -> None:
-        """Write the state to a file. Raises OSError, and StateError where it depends on an encoder's output."""
-        self._refuse_once()
-        state_file.save(path, self.artifact.header.source_sha256, self._states, self.length)
+        """Write the state to a file. Raises OSError."""
+        lengths = [self.length, *([int(self._once.length[0])] if self._once is not None else [])]
+        state_file.save(path, self.artifact.header.source_sha256, list(zip(self._parts_kept(), lengths, strict=True)))
 
     def load(self, path: str) -> None:
         """Replace the state by that of a file. Raises StateError and OSError, with the state as it was, or empty where
         the file changes or fails while its rows are taken.
         """
-        self._refuse_once()
-        with state_file.checked(path, self.artifact.header.source_sha256, self._states) as file:
+        once = self._once
+        with state_file.checked(path, self.artifact.header.source_sha256, self._parts_kept()) as file:
             self.length = 0  # a file that changes while it is read leaves no state
-            self.length = file.read()
+            if once is not None:
+                once.length[0] = 0
+            self.length, *given = file.read()
+            if once is not None:
+                once.length[0] = given[0]
 
-    def _refuse_once(self) -> None:
-        if self._once is not None:
-            raise StateError("the state of a decoder that reads an encoder's output is not kept in files")
+    def _parts_kept(self) -> list[Sequence[Array]]:
+        """Return the states that files hold: those of tokens, and those of an encoder's output."""
+        return [self._states, *([list(self._once.states.values())] if self._once is not None else [])]
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
         """Return the logits of one more token: most runs are that. None, without a run, for all others. Raises

@@ -2,6 +2,7 @@
 #include "check.h"
 #include "flexnn/half.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static int64_t length_of(const check_case *c) {
@@ -15,7 +16,7 @@ static int fails(const check_case *c) {
 
 static void draw(check_case *c) {
     fx_state_append_params *p = &c->params.state_append;
-    p->dtype = check_one_in(c, 3) ? FX_DTYPE_F32 : FX_DTYPE_F16;
+    p->dtype = CHECK_PICK(c, FX_DTYPE_F32, FX_DTYPE_F16, FX_DTYPE_I8);
     p->groups = check_int(c, 1, 4);
     p->m = check_one_in(c, 3) ? 1 : check_int(c, 1, 9);
     p->capacity = p->m + check_int(c, 0, 20);
@@ -43,22 +44,44 @@ static fx_status status(const check_case *c) {
     return fails(c) ? FX_ERR_INDEX : FX_OK;
 }
 
+/* A row of bytes: the scale of a block in float32, and numbers to the nearest multiple of it, by its reciprocal. */
+static void expect_bytes(const float *from, unsigned char *to, int32_t d) {
+    for (int32_t x = 0; x < d; x++) {
+        const int32_t first = x / FX_STATE_BLOCK * FX_STATE_BLOCK, last = first + FX_STATE_BLOCK;
+        float scale = 0;
+        for (int32_t i = first; i < last && i < d; i++)
+            scale = isfinite(from[i]) && isfinite(scale) ? fmaxf(scale, fabsf(from[i]) / 127) : NAN;
+        const float factor = 1 / scale;
+        to[x] = scale > 0 && factor < INFINITY ? (unsigned char)(int8_t)nearbyintf(from[x] * factor) : 0;
+        memcpy(to + d + first / FX_STATE_BLOCK * 4, &scale, 4);
+    }
+}
+
+static void expect_row(const float *from, unsigned char *to, int32_t dtype, int32_t d) {
+    for (int32_t x = 0; x < d && dtype == FX_DTYPE_F16; x++) {
+        uint16_t half = fx_half_from((double)from[x]);
+        if (from[x] != from[x]) /* its sign stays */
+            half = (uint16_t)((half & 0x8000) | 0x7e00);
+        memcpy(to + 2 * x, &half, 2);
+    }
+    if (dtype == FX_DTYPE_F32)
+        memcpy(to, from, 4 * (size_t)d);
+    if (dtype == FX_DTYPE_I8)
+        expect_bytes(from, to, d);
+}
+
 static void expect(const check_case *c, check_expected *e) {
     const fx_state_append_params *p = &c->params.state_append;
-    const int64_t size = fx_dtype_bytes(p->dtype);
+    const int64_t width = p->dtype == FX_DTYPE_I8 ? fx_state_row_bytes(p->d) : p->d * fx_dtype_bytes(p->dtype);
     if (fails(c))
         return;
-    for (int64_t i = 0; i < 2 * (int64_t)p->groups * p->m * p->d; i++) {
-        const int64_t x = i % p->d, t = i / p->d % p->m, g = i / p->d / p->m % p->groups,
-                      part = i / p->d / p->m / p->groups;
-        const float v = part ? ((const float *)c->in[1])[g * p->v_sh + t * p->v_st + x]
-                             : ((const float *)c->in[0])[g * p->k_sh + t * p->k_st + x];
-        const int64_t at = (((part * p->groups + g) * p->capacity + length_of(c) + t) * p->d + x) * size;
-        uint16_t half = fx_half_from((double)v);
-        if (v != v) /* its sign stays */
-            half = (uint16_t)((half & 0x8000) | 0x7e00);
-        memcpy(e->bytes + at, size == 2 ? (const void *)&half : (const void *)&v, (size_t)size);
-        memset(e->written + at, 1, (size_t)size);
+    for (int64_t i = 0; i < 2 * (int64_t)p->groups * p->m; i++) {
+        const int64_t t = i % p->m, g = i / p->m % p->groups, part = i / p->m / p->groups;
+        const float *from = part ? (const float *)c->in[1] + g * p->v_sh + t * p->v_st
+                                 : (const float *)c->in[0] + g * p->k_sh + t * p->k_st;
+        const int64_t at = ((part * p->groups + g) * p->capacity + length_of(c) + t) * width;
+        expect_row(from, (unsigned char *)e->bytes + at, p->dtype, p->d);
+        memset(e->written + at, 1, (size_t)width);
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int64_t length_of(const check_case *c) {
     return *(const int64_t *)c->in[2];
@@ -16,7 +17,7 @@ static int fails(const check_case *c) {
 
 static void draw(check_case *c) {
     fx_state_attention_params *p = &c->params.state_attention;
-    p->dtype = check_one_in(c, 2) ? FX_DTYPE_F32 : FX_DTYPE_F16;
+    p->dtype = CHECK_PICK(c, FX_DTYPE_F32, FX_DTYPE_F16, FX_DTYPE_I8);
     p->groups = check_int(c, 1, 3);
     p->heads = p->groups * (check_one_in(c, 2) ? 1 : check_int(c, 1, 6));
     p->m = check_one_in(c, 2) ? 1 : check_one_in(c, 4) ? check_int(c, 20, 40) : check_int(c, 1, 9);
@@ -45,7 +46,15 @@ static void fill(check_case *c) {
     *length = check_int(c, p->is_whole, p->capacity - own);
     if (check_one_in(c, 10))
         *length = check_one_in(c, 2) ? p->capacity - own + 1 : p->is_whole - 1;
-    for (int64_t i = 0; i < rows * p->d; i++) { /* rows that no token has must not count */
+    for (int64_t i = 0; i < rows && p->dtype == FX_DTYPE_I8; i++) { /* rows that no token has must not count */
+        int8_t *row = (int8_t *)c->in[1] + i * fx_state_row_bytes(p->d);
+        for (int32_t x = 0; x < p->d; x++) {
+            const float scale = i % p->capacity >= *length + own ? NAN : (float)check_int(c, 1, 9) / 512;
+            row[x] = (int8_t)check_int(c, -127, 127);
+            memcpy(row + p->d + x / FX_STATE_BLOCK * 4, &scale, 4);
+        }
+    }
+    for (int64_t i = 0; i < rows * p->d && p->dtype != FX_DTYPE_I8; i++) { /* nor must these */
         const float v = i / p->d % p->capacity >= *length + own ? NAN : check_real(c);
         if (p->dtype == FX_DTYPE_F16)
             ((uint16_t *)c->in[1])[i] = fx_half_from((double)v);
@@ -62,7 +71,13 @@ static fx_status status(const check_case *c) {
 
 static double row_at(const check_case *c, int part, int g, int64_t j, int x) {
     const fx_state_attention_params *p = &c->params.state_attention;
-    const int64_t at = (((int64_t)part * p->groups + g) * p->capacity + j) * p->d + x;
+    const int64_t row = ((int64_t)part * p->groups + g) * p->capacity + j, at = row * p->d + x;
+    if (p->dtype == FX_DTYPE_I8) {
+        const int8_t *bytes = (const int8_t *)c->in[1] + row * fx_state_row_bytes(p->d);
+        float scale;
+        memcpy(&scale, bytes + p->d + x / FX_STATE_BLOCK * 4, 4);
+        return (double)bytes[x] * (double)scale;
+    }
     return p->dtype == FX_DTYPE_F16 ? fx_half_to(((const uint16_t *)c->in[1])[at]) : ((const float *)c->in[1])[at];
 }
 
@@ -121,21 +136,27 @@ static void expect(const check_case *c, check_expected *e) {
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
-    static const int shapes[][5] = {{9, 3, 1, 64, 0}, {9, 3, 1, 64, 1}, {32, 8, 1, 128, 1}, {9, 3, 32, 64, 1}};
+    static const int shapes[][5] = {{9, 3, 1, 64, FX_DTYPE_F32},  {9, 3, 1, 64, FX_DTYPE_F16},
+                                    {9, 3, 1, 64, FX_DTYPE_I8},   {32, 8, 1, 128, FX_DTYPE_F16},
+                                    {32, 8, 1, 128, FX_DTYPE_I8}, {9, 3, 32, 64, FX_DTYPE_F16},
+                                    {9, 3, 32, 64, FX_DTYPE_I8}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     fx_state_attention_params *p = &c->params.state_attention;
     *p = (fx_state_attention_params){.heads = shapes[i][0], .groups = shapes[i][1], .m = shapes[i][2]};
     p->d = shapes[i][3];
-    p->dtype = shapes[i][4] ? FX_DTYPE_F16 : FX_DTYPE_F32;
+    p->dtype = shapes[i][4];
     p->capacity = 1024;
     p->q_sh = p->y_sh = p->d;
     p->q_st = p->y_st = p->d * p->heads;
     p->scale = 1 / sqrtf((float)p->d);
     *flops = 4.0 * p->heads * p->m * p->capacity * p->d;
-    *bytes = 2.0 * p->groups * p->d * p->capacity * (shapes[i][4] ? 2 : 4);
+    *bytes = 2.0 * p->groups * p->capacity;
+    *bytes *= (double)(p->dtype == FX_DTYPE_I8 ? fx_state_row_bytes(p->d) : p->d * fx_dtype_bytes(p->dtype));
     snprintf(name, 64, "%d/%d x %dx%dx%d %s", p->heads, p->groups, p->m, p->capacity, p->d,
-             shapes[i][4] ? "f16" : "f32");
+             p->dtype == FX_DTYPE_F32   ? "f32"
+             : p->dtype == FX_DTYPE_F16 ? "f16"
+                                        : "s8");
     return 1;
 }
 

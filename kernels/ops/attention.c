@@ -88,12 +88,12 @@ typedef struct workspace {
     float *scores;    /* [mr][keys] */
     float *k;         /* [keys / FX_NR][d][FX_NR] */
     float *v;         /* [panels of dv][keys][FX_NR] */
-    float *wide_k;    /* [keys][d] of halves; state only */
+    float *wide_k;    /* [keys][d] of narrow ones; state only */
     float *wide_v;
     int64_t bytes;
 } workspace;
 
-static workspace workspace_at(void *base, const fx_kernels *k, const fx_attention_params *p, int has_halves) {
+static workspace workspace_at(void *base, const fx_kernels *k, const fx_attention_params *p, int is_narrow) {
     const int64_t keys = block_keys(p), rows = fx_min64(RUN_ROWS, (int64_t)p->heads / p->groups * p->m);
     int64_t at = 0;
     workspace s;
@@ -106,8 +106,8 @@ static workspace workspace_at(void *base, const fx_kernels *k, const fx_attentio
     FX_TAKE(s.scores, base, at, k->mr * keys);
     FX_TAKE(s.k, base, at, keys * p->d);
     FX_TAKE(s.v, base, at, keys * fx_round_up(p->dv, FX_NR));
-    FX_TAKE(s.wide_k, base, at, has_halves ? keys * p->d : 0);
-    FX_TAKE(s.wide_v, base, at, has_halves ? keys * p->d : 0);
+    FX_TAKE(s.wide_k, base, at, is_narrow ? keys * p->d : 0);
+    FX_TAKE(s.wide_v, base, at, is_narrow ? keys * p->d : 0);
     s.bytes = at;
     return s;
 }
@@ -117,8 +117,8 @@ static int64_t workspace_bytes(const fx_kernels *k, uint32_t kernel, const fx_pa
     return fx_attend_workspace(k, &u->attention, 0);
 }
 
-int64_t fx_attend_workspace(const fx_kernels *k, const fx_attention_params *p, int has_halves) {
-    return workspace_at(NULL, k, p, has_halves).bytes;
+int64_t fx_attend_workspace(const fx_kernels *k, const fx_attention_params *p, int is_narrow) {
+    return workspace_at(NULL, k, p, is_narrow).bytes;
 }
 
 /* ---- units ---- */
@@ -369,10 +369,16 @@ static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, i
 
 /* `count` keys, or values, of state from element `at` on as floats, where they are or in `wide`. */
 static const float *state_rows(const run_of *r, int64_t at, int32_t count, float *wide) {
-    if (!r->state->has_halves)
+    const int32_t d = r->p->d;
+    if (r->state->dtype == FX_DTYPE_F32)
         return (const float *)r->state->rows + at;
+    if (r->state->dtype == FX_DTYPE_I8) {
+        const int8_t *bytes = (const int8_t *)r->state->rows + at / d * fx_state_row_bytes(d);
+        r->call->kernels->state_rows_f32(&(fx_state_rows){.from = bytes, .to = wide, .rows = count, .d = d});
+        return wide;
+    }
     const uint16_t *from = (const uint16_t *)r->state->rows + at;
-    const int64_t n = (int64_t)count * r->p->d, whole = n / FX_NR * FX_NR;
+    const int64_t n = (int64_t)count * d, whole = n / FX_NR * FX_NR;
     r->call->kernels->weights_f32(&(fx_weights){.from = from, .to = wide, .n = whole, .wtype = FX_WTYPE_F16});
     for (int64_t i = whole; i < n; i++)
         wide[i] = (float)fx_half_to(from[i]);
@@ -437,7 +443,7 @@ void fx_attend(const fx_call *call, const fx_attention_params *most, const fx_at
     }
     const fx_attention_params *p = &own;
     const pieces cut = pieces_of(p, call->window, threads);
-    const workspace s = workspace_at(call->workspace, call->kernels, most, state && state->has_halves);
+    const workspace s = workspace_at(call->workspace, call->kernels, most, state && state->dtype != FX_DTYPE_F32);
     run_of r = {.call = call, .p = p, .state = state, .s = s, .keys = block_keys(most)};
     const int64_t end = piece_at(p, call->window, cut, u1), per = rows_of_run(p);
     for (r.row0 = piece_at(p, call->window, cut, u0); r.row0 < end; r.row0 += r.rows) {

@@ -4,6 +4,7 @@
 
 #include "flexnn/half.h"
 
+#include <math.h>
 #include <string.h>
 
 static fx_window full_window(const fx_params *u) {
@@ -66,9 +67,29 @@ static void narrow(const float *from, uint16_t *to, int32_t n) {
     }
 }
 
+/* A row of bytes: the largest number of a block becomes 127. A block with one that is not finite has a scale that is
+ * none, too. */
+static void to_bytes(const float *from, int8_t *to, int32_t d) {
+    int8_t *scales = to + d;
+    for (int32_t x = 0; x < d; x += FX_STATE_BLOCK, scales += sizeof(float)) {
+        const int32_t n = d - x < FX_STATE_BLOCK ? d - x : FX_STATE_BLOCK;
+        float most = 0, none = 0;
+        for (int32_t i = 0; i < n; i++) {
+            most = fmaxf(most, fabsf(from[x + i]));
+            none += from[x + i] * 0;
+        }
+        const float scale = none == 0 ? most / 127 : NAN, factor = 1 / scale;
+        const int is_known = scale > 0 && factor < INFINITY;
+        memcpy(scales, &scale, sizeof scale);
+        for (int32_t i = 0; i < n; i++)
+            to[x + i] = is_known ? (int8_t)lrintf(from[x + i] * factor) : 0;
+    }
+}
+
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_state_append_params *p = &call->params->state_append;
     const fx_window *w = &call->window;
+    const int64_t width = fx_state_row(p->dtype, p->d);
     const int64_t rows = w->y1 - w->y0, pieces = units(call->kernels, call->kernel, call->params, *w, threads);
     int32_t length;
     if (!fx_state_length(call->in[2], p->m, p->capacity, &length))
@@ -78,11 +99,13 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         const int64_t token = row % p->m, group = row / p->m % p->groups, part = row / p->m / p->groups;
         const fx_operand o = operand_of(p, (int)part);
         const float *from = (const float *)call->in[part] + group * o.s[1] + token * o.s[2];
-        const int64_t at = ((part * p->groups + group) * p->capacity + length + token) * p->d;
+        void *to = (char *)call->out + ((part * p->groups + group) * p->capacity + length + token) * width;
         if (p->dtype == FX_DTYPE_F16)
-            narrow(from, (uint16_t *)call->out + at, p->d);
+            narrow(from, to, p->d);
+        else if (p->dtype == FX_DTYPE_I8)
+            to_bytes(from, to, p->d);
         else
-            memcpy((float *)call->out + at, from, (size_t)p->d * sizeof(float));
+            memcpy(to, from, (size_t)width);
     }
     return FX_OK;
 }

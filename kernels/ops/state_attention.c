@@ -65,7 +65,7 @@ static int64_t output_bytes(const fx_params *u) {
 static int64_t workspace_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     const fx_attention_params a = full(&u->state_attention);
     (void)kernel;
-    return fx_attend_workspace(k, &a, u->state_attention.dtype == FX_DTYPE_F16);
+    return fx_attend_workspace(k, &a, u->state_attention.dtype != FX_DTYPE_F32);
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
@@ -79,7 +79,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     fx_attend_state state = {.rows = call->in[1], .softcap = p->softcap, .window = p->window};
     state.sinks = p->has_sinks ? call->in[3] : NULL;
     state.bias = p->has_bias ? call->in[3] : NULL;
-    state.has_halves = p->dtype == FX_DTYPE_F16;
+    state.dtype = p->dtype;
     state.is_whole = p->is_whole;
     state.capacity = p->capacity;
     if (!fx_state_length(call->in[2], p->is_whole ? 0 : p->m, p->capacity, &state.length) ||

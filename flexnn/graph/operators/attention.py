@@ -12,8 +12,10 @@ from .fields import broadcast_strides, enum_index
 from .record import FLOAT, Cost, Operator, Values, always_together
 from .rows import keep_attrs, no_halves, whole_rows
 
-STATE_DTYPES = ("f16", "f32")
-"""Types that keys and values have in state; the first is the default."""
+STATE_DTYPES = ("f16", "f32", "i8")
+"""Types that keys and values have in state; the first is the default. Rows of bytes hold a scale for each BLOCK."""
+BLOCK, SCALE = 32, 4
+"""FX_STATE_BLOCK (kernels/include/flexnn/rows.h), and the bytes of a scale."""
 
 WHOLE = (1, 1)
 """Shape of a length, else [1], where all rows of the state count, and the queries' own are not among them."""
@@ -75,6 +77,11 @@ def _encode_rotary(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     return values
 
 
+def _row(dtype: str, dim: int) -> int:
+    """Return the elements of a row of state: those in bytes have their scales behind them."""
+    return dim + -(-dim // BLOCK) * SCALE if dtype == "i8" else dim
+
+
 def _infer_append(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     k, v, length = shapes
     capacity, dtype = int_attr(node, "capacity"), str(node.attrs["dtype"])
@@ -82,23 +89,23 @@ def _infer_append(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[S
         raise node_error(node, f"keys {k}, values {v} and a length {length} of {', '.join(dtypes)} do not fit")
     if k[2] > capacity:
         raise node_error(node, f"{k[2]} tokens do not fit into state of {capacity}")
-    return (2, k[1], capacity, k[3]), dtype
+    return (2, k[1], capacity, _row(dtype, k[3])), dtype
 
 
-def _state_fields(node: Node, state: Tensor) -> Values:
-    _, groups, capacity, d = state.shape
+def _state_fields(node: Node, state: Tensor, d: int) -> Values:
+    _, groups, capacity, _ = state.shape
     return {"dtype": enum_index("dtype", state.dtype), "groups": groups, "capacity": capacity, "d": d}
 
 
 def _encode_append(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     k, v = inputs[:2]
     strides = {"k_sh": k.strides[1], "k_st": k.strides[2], "v_sh": v.strides[1], "v_st": v.strides[2]}
-    return _state_fields(node, y) | {"m": k.shape[2]} | strides
+    return _state_fields(node, y, k.shape[3]) | {"m": k.shape[2]} | strides
 
 
 def _infer_over_state(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     q, state, length = shapes[:3]
-    fits = len(q) == len(state) == 4 and q[0] == 1 and state[0] == 2 and q[3] == state[3]
+    fits = len(q) == len(state) == 4 and q[0] == 1 and state[0] == 2 and _row(dtypes[1], q[3]) == state[3]
     fits = fits and (q[2] <= state[2] or length == WHOLE)
     if not fits or q[1] % state[1] or length not in ((1,), WHOLE) or dtypes[0] != "f32" or dtypes[2] != "i64":
         raise node_error(node, f"queries {q}, state {state} and a length {length} of {', '.join(dtypes)} do not fit")
@@ -110,7 +117,7 @@ def _infer_over_state(node: Node, shapes: list[Shape], dtypes: list[str]) -> tup
 
 def _encode_over_state(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     q = inputs[0]
-    values = _state_fields(node, inputs[1]) | {"heads": q.shape[1], "m": q.shape[2]}
+    values = _state_fields(node, inputs[1], q.shape[3]) | {"heads": q.shape[1], "m": q.shape[2]}
     values |= {"q_sh": q.strides[1], "q_st": q.strides[2], "y_sh": y.strides[2], "y_st": y.strides[1]}
     added = len(inputs[3].shape) if len(inputs) == 4 else 0
     values |= {"window": int_attr(node, "window"), "has_sinks": int(added == 1), "has_bias": int(added == 2)}
@@ -169,8 +176,8 @@ OPERATORS = (
     Operator(
         name="state_append",
         attrs={"capacity": Int(1), "dtype": Enum(STATE_DTYPES)},
-        # k and v [1,groups,m,d] and the length before them, int64 [1]; the output is the state [2,groups,capacity,d],
-        # of which nothing but their rows is written.
+        # k and v [1,groups,m,d] and the length before them, int64 [1]; the output is the state [2,groups,capacity,d]
+        # (i8: with scales behind each d), of which nothing but their rows is written.
         inputs=(3, 3),
         dtypes=("f32", "i64"),
         infer=_infer_append,
@@ -195,7 +202,7 @@ OPERATORS = (
         # what is added to scores [heads,capacity]; the output is [1,m,heads,d]. A length of shape WHOLE: the state is
         # another one's.
         inputs=(3, 4),
-        dtypes=("f32", "f16", "i64"),
+        dtypes=("f32", "f16", "i8", "i64"),
         infer=_infer_over_state,
         encode=_encode_over_state,
         strided=(fits_inner, is_contiguous, is_contiguous, is_contiguous, fits_inner),

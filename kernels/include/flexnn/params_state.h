@@ -5,8 +5,8 @@
 /* clang-format off */
 
 /* Attention over state: keys and values of tokens that earlier runs appended lie in state[2][groups][capacity][d] of
- * dtype F16 or F32, keys first. The int64 length says how many rows are there before the run; it and m are together at
- * most capacity, or the run fails.
+ * dtype F16, F32 or I8 (rows of bytes: rows.h), keys first. The int64 length says how many rows are there before the
+ * run; it and m are together at most capacity, or the run fails.
  *
  * STATE_APPEND: state = rows [length, length + m) of each group replaced by k[g,i] and v[g,i]; all else stays.
  * STATE_ATTENTION: y[i,h] = softmax over j <= length + i of the score of q[h,i] and key j, times value j, where the

@@ -39,9 +39,25 @@ typedef struct fx_few_rows {
     int32_t rows, columns, k, is_more;
 } fx_few_rows;
 
+/* Rows of state in bytes: d numbers of 8 bits, then a float32 scale for each FX_STATE_BLOCK of them, the last of which
+ * may be fewer. A row begins anywhere, so its scales need not be aligned. */
+#define FX_STATE_BLOCK 32
+
+static inline int64_t fx_state_row_bytes(int32_t d) {
+    return d + ((int64_t)d + FX_STATE_BLOCK - 1) / FX_STATE_BLOCK * (int64_t)sizeof(float);
+}
+
+/* to[i * d + x] = the number x of row i, times the scale of its block, for i < rows. */
+typedef struct fx_state_rows {
+    const int8_t *from;
+    float *to;
+    int32_t rows, d;
+} fx_state_rows;
+
 #define FX_KERNELS_TRANSFORMERS(X)                                                                                     \
     X(layer_norm_f32, void, (const fx_layer_norm *l))                                                                  \
     X(online_softmax_f32, void, (const fx_online_softmax *s))                                                          \
-    X(few_rows_f32, void, (const fx_few_rows *f))
+    X(few_rows_f32, void, (const fx_few_rows *f))                                                                      \
+    X(state_rows_f32, void, (const fx_state_rows *s))
 
 #endif
