@@ -204,16 +204,12 @@ class OpenShapesRun:
         ready = self._repeats
         if ready is None or not self._open.may_repeat(ready):
             return None
-        into = self._into(ready, feed) if self._results.given else None
+        into = self._results.arrays(ready.stretch.outputs, feed.values()) if self._results.given else None
         repeated = self._open.repeat(ready, feed, into)
         if repeated is None:
             return None
         outputs, self.last_run = repeated
         return outputs if ready.order is None else [outputs[number] for number in ready.order]
-
-    def _into(self, ready: ReadyStretch, feed: Mapping[str, Any]) -> list[Array]:
-        """Return the arrays of all outputs, those of the caller's where there are some."""
-        return [self._results.array(made.name, made.shape, made.dtype, feed.values()) for made in ready.stretch.outputs]
 
     def _repeating(self, inputs: Sequence[Array]) -> ReadyStretch | None:
         """Return the stretch that was all of the last run, which had these inputs; None: there is none."""

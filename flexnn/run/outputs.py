@@ -15,6 +15,7 @@ import numpy as np
 from flexnn import _core
 from flexnn.graph.ir import Array
 from flexnn.graph.large import LARGE_BYTES, mapping
+from flexnn.regions import Output
 
 
 class Outputs:
@@ -66,6 +67,10 @@ class Outputs:
         memory = next((memory for memory in kept if self._is_free(memory, inputs)), None) or _Memory(nbytes)
         self._kept[name] = [memory, *(other for other in kept if other is not memory)][: self._kept_max]
         return np.ndarray(shape, dtype, buffer=memory.mapping)
+
+    def arrays(self, outputs: Iterable[Output], inputs: Iterable[Array]) -> list[Array]:
+        """Return an array for each output, as ``array`` does."""
+        return [self.array(made.name, made.shape, made.dtype, inputs) for made in outputs]
 
     def signature(
         self,
