@@ -34,8 +34,8 @@ def perimeter(width, height):
 '''
 STORY = (
     "The tower is 324 metres tall, about the same height as an 81-storey building, and the tallest structure in Paris. "
-    "Its base is square, measuring 125 metres on each side. It was the first structure in the world to surpass both the "
-    "200-metre and 300-metre mark in height. Excluding transmitters, it is the second tallest structure in France."
+    "Its base is square, measuring 125 metres on each side. It was the first structure in the world to surpass both "
+    "the 200-metre and 300-metre mark in height. Excluding transmitters, it is the second tallest structure in France."
 )
 PROMPTS = {
     "summary": f"Summarise this text in its own words:\n{STORY}",
