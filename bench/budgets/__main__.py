@@ -8,6 +8,7 @@
     auto       a budget that follows the system, in a control group (root)
     text       text of a language model under a hard limit, beside llama.cpp (root)
     tokens     memory and time of 1,000 tokens of a language model
+    drafts     tokens a pass and tokens a second with drafts and without them
     dynamic    random graphs whose sizes and paths data decide, around their smallest budgets
 
 python -m bench.budgets PART --help tells of each.
@@ -19,7 +20,7 @@ import sys
 
 from bench.cli import dispatch
 
-NAMES = ("promise", "headline", "predict", "rebudget", "limit", "auto", "text", "tokens", "dynamic")
+NAMES = ("promise", "headline", "predict", "rebudget", "limit", "auto", "text", "tokens", "drafts", "dynamic")
 
 if __name__ == "__main__":
     sys.exit(dispatch("bench.budgets", __doc__, {part: f"bench.budgets.{part}" for part in NAMES}))

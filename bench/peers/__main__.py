@@ -6,6 +6,7 @@
     launcher  what flexnn exec adds to a program
     pool      three models in a pool, and in sessions of their own with as much memory
     text      decoding and prompts of a language model beside llama.cpp
+    greedy    text of a language model in float32 beside onnxruntime: whether it is the same, and how fast
     pairs     an encoder and a decoder beside onnxruntime
     ray       batch scoring in workers of Ray beside plain processes
 
@@ -19,6 +20,6 @@ import sys
 from bench.cli import dispatch
 
 if __name__ == "__main__":
-    NAMES = ("compare", "open", "first", "launcher", "pool", "text", "pairs", "ray")
+    NAMES = ("compare", "open", "first", "launcher", "pool", "text", "greedy", "pairs", "ray")
     PARTS = {part: f"bench.peers.{part}" for part in NAMES}
     sys.exit(dispatch("bench.peers", __doc__, PARTS, default="compare"))

@@ -10,6 +10,7 @@ from flexnn.graph.about import About
 from flexnn.graph.ir import GraphError
 from flexnn.graph.model import Model
 from flexnn.graph.ports import Port
+from flexnn.graph.tied import mark_tied
 
 from .families import Sizes, frequencies, read_sizes
 from .gguf_file import GgufFile, open_gguf
@@ -40,7 +41,9 @@ def import_gguf(opened: GgufFile, rows: str | None = None) -> Model:
     if unread:
         raise GraphError(f"tensor {unread[0]!r} is not supported in this architecture")
     name = opened.text("general.name", "")[:256]
-    return Model(made.nodes.graph, OPSET, About(producer_name="GGUF", graph_name=name))
+    model = Model(made.nodes.graph, OPSET, About(producer_name="GGUF", graph_name=name))
+    mark_tied(model)
+    return model
 
 
 class _Decoder:

@@ -70,6 +70,18 @@ def test_type_of_tensors_is_exact(tmp_path: Path, kind: str) -> None:
     np.testing.assert_allclose(_run(session, small, ids, [6]), logits(small, tensors, ids), atol=2e-4)
 
 
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_large_tied_table_is_found_again(tmp_path: Path, kind: str) -> None:
+    """Was: tables of floats above 1 MiB were stored for picking rows alone, and sessions missed the panels."""
+    small = replace(SMALL["llama"], kind=kind, tied=True, width=256, hidden=256, key=64, vocabulary=1100)
+    tensors = write_small(tmp_path / "small.gguf", small)
+    ids = np.random.default_rng(2).integers(0, small.vocabulary, 7).tolist()
+    artifact = flexnn.compile(tmp_path / "small.gguf", rows="f32")
+    with flexnn.Session(artifact, kv_capacity=16, kv="f32", all_logits=True) as session:
+        (made,) = session.run(None, {"input_ids": np.array([ids])})
+    np.testing.assert_allclose(made[0], logits(small, tensors, ids), atol=1e-3)
+
+
 @pytest.mark.parametrize("kind", ["Q4_K", "Q5_K", "Q6_K"])
 def test_scales_of_double_blocks_are_stored_in_panels_alone(tmp_path: Path, kind: str) -> None:
     small = replace(SMALL["llama"], kind=kind, tied=True, width=256, hidden=256, key=64)

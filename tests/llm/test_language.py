@@ -126,8 +126,9 @@ JSON = {"text", "tokens", "prefill_tokens_per_s", "tokens_per_s", "ms_per_token"
 JSON |= {"peak_rss", "bytes_read_per_token", "bound_ms"}
 
 
-def test_chat_prints_one_object(talker: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = [str(talker), "--prompt", "hello", "--tokens", "8", "--greedy", "--memory", "64MiB", "--json"]
+@pytest.mark.parametrize("kv", ["f16", "s8"])
+def test_chat_prints_one_object(talker: Path, capsys: pytest.CaptureFixture[str], kv: str) -> None:
+    given = [str(talker), "--prompt", "hello", "--tokens", "8", "--greedy", "--memory", "64MiB", "--json", "--kv", kv]
     assert main(["chat", *given]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found) == JSON
