@@ -30,14 +30,16 @@ static fx_status wait_loads(fx_engine *e, int64_t loads, fx_poll *poll, int64_t 
     if (atomic_load(&e->loads_done) >= loads)
         return FX_OK;
     int64_t start = fx_now_ns();
-    if (!fx_spin(fx_has_loads, &n, LOAD_SPIN_NS))
-        while (!fx_has_loads(&n)) {
-            n.seen = atomic_load(&e->loads_done);
-            if (!fx_loader_help(e))
-                fx_event_wait(&e->to_caller, fx_has_more_loads, &n, fx_now_ns() + FX_POLL_NS);
-            if (fx_polled(poll))
-                return fx_fail(error, FX_ERR_CANCELLED, 0);
-        }
+    /* Where compute threads read, what this thread reads now no thread reads later: it waits only if it cannot help. */
+    if (!atomic_load(&e->loading.is_shared))
+        fx_spin(fx_has_loads, &n, LOAD_SPIN_NS);
+    while (!fx_has_loads(&n)) {
+        n.seen = atomic_load(&e->loads_done);
+        if (!fx_loader_help(e) && !fx_spin(fx_has_more_loads, &n, LOAD_SPIN_NS))
+            fx_event_wait(&e->to_caller, fx_has_more_loads, &n, fx_now_ns() + FX_POLL_NS);
+        if (fx_polled(poll))
+            return fx_fail(error, FX_ERR_CANCELLED, 0);
+    }
     int64_t end = fx_now_ns();
     *stall_ns += end - start;
     if (stall)

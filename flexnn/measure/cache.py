@@ -29,6 +29,8 @@ KEPT_MAX, KEPT_BYTES_MAX = 512, 32 << 20
 """Most profiles that are kept, and most bytes of them; the one that was stored last stays in any case."""
 VERSION = 7
 DAY_S = 86_400
+LARGE_BYTES = 32 << 20
+"""Bytes of a file above which the CPU's cache does not hold it between runs."""
 _RANGES = {
     "flops_per_second": (1e6, 1e16),
     "bytes_per_second": (1e6, 1e14),
@@ -66,7 +68,8 @@ def device_key_of(artifact: Artifact, threads: int, direct: bool) -> str:
     """Return a text of all that the rates of storage depend on, the day included: what was measured while the device
     was busy is not believed for ever.
     """
-    state = "direct" if direct else "cached" if cache_holds(artifact.fd) else "read"
+    size = "large" if os.fstat(artifact.fd).st_size > LARGE_BYTES else "small"
+    state = "direct" if direct else size if cache_holds(artifact.fd) else "read"
     return _key(f"{0:016x} day{int(time.time() // DAY_S)}", artifact.fd, threads, state)
 
 
