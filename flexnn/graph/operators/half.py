@@ -1,0 +1,41 @@
+"""Operators whose maps may hold numbers of 16 bits: what those without ``_f16`` compute, in float32."""
+
+from __future__ import annotations
+
+from ..attributes import Enum, node_error
+from ..ir import Node, Shape, Tensor
+from . import convolution, elementwise, window
+from .record import Operator, Values
+
+HALF = {name: f"{name}_f16" for name in ("conv", "dwconv", "pool", "unary", "binary")}
+"""Names of the operators of float32, and of those that take 16 bits, too."""
+TYPES = ("f32", "f16")
+_OUTPUT_BIT = 2
+"""FX_F16_OUTPUT (kernels/include/flexnn/params_f16.h)."""
+
+
+def _of(plain: Operator) -> Operator:
+    """The record of an operator that takes and makes both types."""
+
+    def infer(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+        shape, dtype = plain.infer(node, shapes, ["f32"] * len(shapes))
+        to = str(node.attrs["to"])
+        if dtype != "f32" or "f16" not in (*dtypes, to):
+            raise node_error(node, f"does not make {dtype} of {', '.join(dtypes)}")
+        return shape, to
+
+    def encode(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+        bits = sum(1 << i for i, tensor in enumerate(inputs) if tensor.dtype == "f16")
+        bits |= (y.dtype == "f16") << _OUTPUT_BIT
+        return plain.encode(node, inputs, y) | {"f16": bits}
+
+    facts = plain.__dict__ | {"name": HALF[plain.name], "attrs": {**plain.attrs, "to": Enum(TYPES)}}
+    return Operator(**facts | {"dtypes": TYPES, "infer": infer, "encode": encode})
+
+
+OPERATORS = tuple(
+    _of(record)
+    for family in (convolution, elementwise, window)
+    for record in family.OPERATORS
+    if record.name in HALF
+)

@@ -1,0 +1,78 @@
+"""Activations of 16 bits, where that was asked for: maps between convolutions and what stands between them.
+
+Values that some operators only move (concat, reshape, a transposition) have one type throughout. A value has 16 bits
+where all that makes, moves or reads it knows them. Others stay float32: operators that know 16 bits take and make
+either type, so no conversion stands between them. Sums are float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..attributes import float_attr, int_attr
+from ..ir import Graph, Node
+from ..operators.half import HALF
+
+_MOVES = ("reshape", "slice", "concat", "copy", "pad", "gather")
+_MAPS = ("conv", "dwconv", "pool")
+ELEMENTS_MIN = 1024
+"""Fewest elements of the largest of the values that have one type: fewer are not worth their rounding."""
+
+
+def halve(graph: Graph) -> None:
+    """Give activations 16 bits."""
+    groups = _Groups(len(graph.tensors))
+    for node in graph.nodes:
+        if node.op in _MOVES:
+            for tensor in _moved(node):
+                groups.join(tensor, node.outputs[0])
+    wide = {groups.of(i) for i in (*graph.inputs, *graph.outputs)}
+    wide |= {groups.of(i) for i, t in enumerate(graph.tensors) if t.weight >= 0 or t.dtype != "f32"}
+    maps: set[int] = set()
+    for node in graph.nodes:
+        touched = {groups.of(i) for i in (*node.inputs, *node.outputs)}
+        if _is_known(node):
+            maps |= touched if node.op in _MAPS else set()
+        elif node.op in _MOVES:
+            wide |= {groups.of(i) for i in node.inputs if i not in _moved(node)}
+        else:
+            wide |= touched
+    large = {groups.of(i) for i, tensor in enumerate(graph.tensors) if tensor.size >= ELEMENTS_MIN}
+    half = [groups.of(i) in maps & large - wide for i in range(len(graph.tensors))]
+    for tensor, is_half in zip(graph.tensors, half, strict=True):
+        tensor.dtype = "f16" if is_half else tensor.dtype
+    for node in graph.nodes:
+        if not any(half[i] for i in (*node.inputs, *node.outputs)):
+            continue
+        if node.op in HALF:
+            node.op, node.attrs = HALF[node.op], {**node.attrs, "to": graph.tensors[node.outputs[0]].dtype}
+        elif node.op == "pad" and not int_attr(node, "value_int"):
+            value = int(np.array(float_attr(node, "value"), np.float16).view(np.uint16))
+            node.attrs = {**node.attrs, "value": 0.0, "value_int": value}
+
+
+def _moved(node: Node) -> list[int]:
+    """Inputs whose numbers the output of a moving node has."""
+    return node.inputs if node.op == "concat" else node.inputs[:1]
+
+
+def _is_known(node: Node) -> bool:
+    return node.op in HALF and node.attrs.get("sums", "f32") == "f32"
+
+
+class _Groups:
+    """Values that have one type."""
+
+    def __init__(self, count: int) -> None:
+        self._parent = list(range(count))
+
+    def of(self, i: int) -> int:
+        """The one that stands for the values that have the type of value ``i``."""
+        while self._parent[i] != i:
+            self._parent[i] = self._parent[self._parent[i]]
+            i = self._parent[i]
+        return i
+
+    def join(self, a: int, b: int) -> None:
+        """Say that two values have one type."""
+        self._parent[self.of(a)] = self.of(b)
