@@ -3,6 +3,7 @@
  * it stored is narrowed into the map. It finds the strip's rows where it looks for the map's: only the strides and the
  * addresses of its operands are others. */
 #include "half.h"
+#include "resize.h"
 
 #include <string.h>
 
@@ -19,6 +20,8 @@ typedef struct shape {
     int64_t h, w, in, oh, ow, out; /* in, out: channels */
     int64_t sh, pt, reach;         /* reach: rows from the first tap to the last */
     int32_t f16, has_residual, by_channel;
+    int32_t sums; /* fx_dtype */
+    const fx_resize_params *resize; /* of RESIZE; it has no taps */
 } shape;
 
 #define SHAPE_OF(op, p, channels_in, channels_out, residual, apart)                                                    \
@@ -31,14 +34,14 @@ typedef struct shape {
 static shape conv_shape(const fx_params *u) {
     const fx_conv_f16_params *p = &u->conv_f16;
     shape s = SHAPE_OF(CONV, p, p->cin, p->cout, p->has_residual, 0);
-    s.impl = &fx_conv_impl;
+    s.impl = &fx_conv_impl, s.sums = p->sums;
     return s;
 }
 
 static shape dwconv_shape(const fx_params *u) {
     const fx_dwconv_f16_params *p = &u->dwconv_f16;
     shape s = SHAPE_OF(DWCONV, p, p->c, p->c, p->has_residual, 1);
-    s.impl = &fx_dwconv_impl;
+    s.impl = &fx_dwconv_impl, s.sums = p->sums;
     return s;
 }
 
@@ -49,12 +52,55 @@ static shape pool_shape(const fx_params *u) {
     return s;
 }
 
+static shape resize_shape(const fx_params *u) {
+    const fx_resize_f16_params *p = &u->resize_f16;
+    return (shape){.plain = FX_OP_RESIZE,
+                   .impl = &fx_resize_impl,
+                   .h = p->h,
+                   .w = p->w,
+                   .in = p->c,
+                   .oh = p->oh,
+                   .ow = p->ow,
+                   .out = p->c,
+                   .sh = fx_max64(fx_div_up(p->h, p->oh), 1), /* about what a row of the output is further down */
+                   .reach = 1,
+                   .f16 = p->f16,
+                   .by_channel = 1,
+                   .resize = &u->resize};
+}
+
 static int has_strip_in(const shape *s) {
     return fx_is_half(s->f16, 0);
 }
 
 static int has_strip_out(const shape *s) {
     return fx_is_half(s->f16, FX_OUTPUT) || (s->has_residual && fx_is_half(s->f16, 1));
+}
+
+/* The rows that a strip of output rows sees: one at least, whatever it holds, where all are padding. Tiles of Winograd
+ * may see those of outputs behind the strip's last one. */
+typedef struct rows {
+    int64_t y0, y1;
+} rows;
+
+static rows rows_seen(const shape *s, int64_t y0, int64_t y1) {
+    if (s->resize)
+        return (rows){fx_resize_row(s->resize, y0).low, fx_resize_row(s->resize, y1 - 1).high + 1};
+    const int64_t last = fx_min64(y0 + fx_round_up(y1 - y0, STRIP_ROWS), s->oh) - 1;
+    const int64_t first = fx_min64(fx_max64(y0 * s->sh - s->pt, 0), s->h - 1);
+    return (rows){first, fx_max64(fx_min64(last * s->sh - s->pt + s->reach + 1, s->h), first + 1)};
+}
+
+/* Most rows that a strip of so many rows sees. */
+static int64_t most_seen(const shape *s, int64_t rows_made) {
+    if (!s->resize)
+        return fx_min64(s->h, (fx_round_up(rows_made, STRIP_ROWS) - 1) * s->sh + s->reach + 1);
+    int64_t most = 1;
+    for (int64_t y = 0; y < s->oh; y += rows_made) {
+        const rows r = rows_seen(s, y, fx_min64(y + rows_made, s->oh));
+        most = fx_max64(most, r.y1 - r.y0);
+    }
+    return most;
 }
 
 /* How a node is cut, whatever the window: rows of a strip, and most panels of a piece. */
@@ -68,10 +114,9 @@ static strips strips_of(const shape *s) {
     const int64_t whole_in = s->by_channel ? fx_min64(s->in, STRIP_CHANNELS) : s->in;
     const int64_t seen = fx_max64(STRIP_FLOATS / (s->w * whole_in) - s->reach, 0) / s->sh;
     const int64_t made = STRIP_FLOATS / (s->ow * fx_min64(s->out, STRIP_CHANNELS));
-    const int64_t rows = fx_max64(fx_min64(seen, made) / STRIP_ROWS, 1) * STRIP_ROWS;
-    strips t = {.rows = fx_min64(rows, s->oh)};
-    /* Tiles of Winograd may see rows of outputs behind the strip's last one. */
-    t.in_rows = fx_min64(s->h, (fx_round_up(t.rows, STRIP_ROWS) - 1) * s->sh + s->reach + 1);
+    const int64_t wanted = fx_max64(fx_min64(seen, made) / STRIP_ROWS, 1) * STRIP_ROWS;
+    strips t = {.rows = fx_min64(wanted, s->oh)};
+    t.in_rows = most_seen(s, t.rows);
     const int64_t row_floats = fx_max64(t.rows * s->ow, s->by_channel ? t.in_rows * s->w : 0) * FX_NR;
     t.panels = fx_min64(fx_max64(STRIP_FLOATS / row_floats / 2, 1) * 2, fx_div_up(s->out, FX_NR));
     const int64_t piece = fx_min64(t.panels * FX_NR, s->out);
@@ -81,7 +126,7 @@ static strips strips_of(const shape *s) {
 }
 
 static int strips_fit(const shape *s) {
-    return s->w * s->in <= INT32_MAX / 4 && s->ow * s->out <= INT32_MAX / 4 && s->h <= INT32_MAX / 8 &&
+    return s->sums == FX_DTYPE_F32 && s->w * s->in <= INT32_MAX / 4 && s->ow * s->out <= INT32_MAX / 4 && s->h <= INT32_MAX / 8 &&
            s->oh <= INT32_MAX / 8;
 }
 
@@ -125,6 +170,8 @@ static strides strides_of(const shape *s, fx_params *u, int operand) {
 #define STRIDES(p, o) ((strides){&(p)->o##_sn, &(p)->o##_sh, &(p)->o##_sw})
     if (s->plain == FX_OP_POOL)
         return operand ? STRIDES(&u->pool, y) : STRIDES(&u->pool, x);
+    if (s->plain == FX_OP_RESIZE)
+        return operand ? STRIDES(&u->resize, y) : STRIDES(&u->resize, x);
     if (s->plain == FX_OP_CONV)
         return operand == 0 ? STRIDES(&u->conv, x) : operand == 1 ? STRIDES(&u->conv, r) : STRIDES(&u->conv, y);
     return operand == 0 ? STRIDES(&u->dwconv, x) : operand == 1 ? STRIDES(&u->dwconv, r) : STRIDES(&u->dwconv, y);
@@ -165,13 +212,6 @@ static int narrow(const fx_kernels *k, void *map, strides at, const area *a) {
     return is_beyond;
 }
 
-/* The rows that a strip of output rows sees: one at least, whatever it holds, where all are padding. */
-static void rows_seen(const shape *s, int64_t y0, int64_t y1, area *x) {
-    const int64_t last = fx_min64(y0 + fx_round_up(y1 - y0, STRIP_ROWS), s->oh) - 1;
-    x->y0 = fx_min64(fx_max64(y0 * s->sh - s->pt, 0), s->h - 1);
-    x->y1 = fx_max64(fx_min64(last * s->sh - s->pt + s->reach + 1, s->h), x->y0 + 1);
-}
-
 /* What of a call lies in which place; `seen` is what the workspace holds of the input. */
 typedef struct walk {
     const fx_call *call;
@@ -191,7 +231,8 @@ static fx_status run_area(walk *k, const area *y) {
         area x = {.image = y->image, .wide = s->w, .c0 = 0, .c1 = s->in, .room = room};
         if (s->by_channel)
             x.c0 = y->c0, x.c1 = y->c1;
-        rows_seen(s, y->y0, y->y1, &x);
+        const rows seen = rows_seen(s, y->y0, y->y1);
+        x.y0 = seen.y0, x.y1 = seen.y1;
         if (memcmp(&x, &k->seen, sizeof x)) {
             widen(call->kernels, call->in[0], strides_of(s, &as_is, 0), &x);
             k->seen = x;
@@ -275,7 +316,7 @@ static fx_status run_units(const fx_call *call, const shape *s, int threads, uin
 #define PANEL_TRAITS FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_PANELS | FX_TRAIT_FLUSHES
 #define PANEL_MEMBERS(name) .panel_bytes = name##_panel_bytes, .panels = name##_panels, .zeros = name##_zeros
 
-enum { FX_HALF_INPUTS_conv = 2, FX_HALF_INPUTS_dwconv = 2, FX_HALF_INPUTS_pool = 1 };
+enum { FX_HALF_INPUTS_conv = 2, FX_HALF_INPUTS_dwconv = 2, FX_HALF_INPUTS_pool = 1, FX_HALF_INPUTS_resize = 1 };
 
 MAPS(conv_f16, conv)
 PANELS(conv_f16, conv)
@@ -287,3 +328,6 @@ const fx_op_impl fx_dwconv_f16_impl = {.traits = PANEL_TRAITS, MEMBERS(dwconv_f1
 
 MAPS(pool_f16, pool)
 const fx_op_impl fx_pool_f16_impl = {.traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS, MEMBERS(pool_f16)};
+
+MAPS(resize_f16, resize)
+const fx_op_impl fx_resize_f16_impl = {.traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS, MEMBERS(resize_f16)};

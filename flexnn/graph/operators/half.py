@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from ..attributes import Enum, node_error
 from ..ir import Node, Shape, Tensor
-from . import convolution, elementwise, window
+from . import convolution, elementwise, reduction, window
 from .record import Operator, Values
 
-HALF = {name: f"{name}_f16" for name in ("conv", "dwconv", "pool", "unary", "binary")}
+HALF = {name: f"{name}_f16" for name in ("conv", "dwconv", "pool", "unary", "binary", "resize", "reduce")}
 """Names of the operators of float32, and of those that take 16 bits, too."""
 TYPES = ("f32", "f16")
 _OUTPUT_BIT = 2
 """FX_F16_OUTPUT (kernels/include/flexnn/params_f16.h)."""
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """The tensor as if it were of float32: strides count elements."""
+    return Tensor(tensor.name, tensor.shape, "f32", tensor.root, tensor.offset, tensor.strides, tensor.weight)
 
 
 def _of(plain: Operator) -> Operator:
@@ -27,7 +32,7 @@ def _of(plain: Operator) -> Operator:
     def encode(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
         bits = sum(1 << i for i, tensor in enumerate(inputs) if tensor.dtype == "f16")
         bits |= (y.dtype == "f16") << _OUTPUT_BIT
-        return plain.encode(node, inputs, y) | {"f16": bits}
+        return plain.encode(node, [_wide(tensor) for tensor in inputs], _wide(y)) | {"f16": bits}
 
     facts = plain.__dict__ | {"name": HALF[plain.name], "attrs": {**plain.attrs, "to": Enum(TYPES)}}
     return Operator(**facts | {"dtypes": TYPES, "infer": infer, "encode": encode})
@@ -35,7 +40,7 @@ def _of(plain: Operator) -> Operator:
 
 OPERATORS = tuple(
     _of(record)
-    for family in (convolution, elementwise, window)
+    for family in (convolution, elementwise, reduction, window)
     for record in family.OPERATORS
     if record.name in HALF
 )

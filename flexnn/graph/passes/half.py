@@ -15,6 +15,7 @@ from ..operators.half import HALF
 
 _MOVES = ("reshape", "slice", "concat", "copy", "pad", "gather")
 _MAPS = ("conv", "dwconv", "pool")
+_REDUCTIONS = ("sum", "mean", "max", "min")
 ELEMENTS_MIN = 1024
 """Fewest elements of the largest of the values that have one type: fewer are not worth their rounding."""
 
@@ -28,17 +29,11 @@ def halve(graph: Graph) -> None:
                 groups.join(tensor, node.outputs[0])
     wide = {groups.of(i) for i in (*graph.inputs, *graph.outputs)}
     wide |= {groups.of(i) for i, t in enumerate(graph.tensors) if t.weight >= 0 or t.dtype != "f32"}
-    maps: set[int] = set()
     for node in graph.nodes:
-        touched = {groups.of(i) for i in (*node.inputs, *node.outputs)}
-        if _is_known(node):
-            maps |= touched if node.op in _MAPS else set()
-        elif node.op in _MOVES:
-            wide |= {groups.of(i) for i in node.inputs if i not in _moved(node)}
-        else:
-            wide |= touched
+        wide |= {groups.of(i) for i in _unknown(node)}
+    near = _near_maps(graph, groups, wide)
     large = {groups.of(i) for i, tensor in enumerate(graph.tensors) if tensor.size >= ELEMENTS_MIN}
-    half = [groups.of(i) in maps & large - wide for i in range(len(graph.tensors))]
+    half = [groups.of(i) in near & large for i in range(len(graph.tensors))]
     for tensor, is_half in zip(graph.tensors, half, strict=True):
         tensor.dtype = "f16" if is_half else tensor.dtype
     for node in graph.nodes:
@@ -51,13 +46,39 @@ def halve(graph: Graph) -> None:
             node.attrs = {**node.attrs, "value": 0.0, "value_int": value}
 
 
+def _near_maps(graph: Graph, groups: _Groups, wide: set[int]) -> set[int]:
+    """The groups that maps are of, and those that are computed of them or make them, as far as 16 bits are known."""
+    touched = [
+        {groups.of(i) for i in (*node.inputs, *node.outputs)} - wide
+        for node in graph.nodes
+        if node.op in HALF or node.op in _MOVES
+    ]
+    near: set[int] = set()
+    for node in graph.nodes:
+        if node.op in _MAPS:
+            near |= {groups.of(i) for i in (*node.inputs, *node.outputs)} - wide
+    grown = -1
+    while grown != len(near):
+        grown = len(near)
+        for group in touched:
+            if group & near:
+                near |= group
+    return near
+
+
 def _moved(node: Node) -> list[int]:
     """Inputs whose numbers the output of a moving node has."""
     return node.inputs if node.op == "concat" else node.inputs[:1]
 
 
-def _is_known(node: Node) -> bool:
-    return node.op in HALF and node.attrs.get("sums", "f32") == "f32"
+def _unknown(node: Node) -> list[int]:
+    """Values that a node makes or reads in float32 only."""
+    everything = [*node.inputs, *node.outputs]
+    if node.op in _MOVES:
+        return [i for i in node.inputs if i not in _moved(node)]
+    if node.op == "reduce":
+        return node.outputs if node.attrs["kind"] in _REDUCTIONS else everything
+    return [] if node.op in HALF and node.attrs.get("sums", "f32") == "f32" else everything
 
 
 class _Groups:

@@ -10,6 +10,8 @@
 #define FX_CONV_F16_FIELDS(I, F) FX_CONV_FIELDS(I, F) I(f16)
 #define FX_DWCONV_F16_FIELDS(I, F) FX_DWCONV_FIELDS(I, F) I(f16)
 #define FX_POOL_F16_FIELDS(I, F) FX_POOL_FIELDS(I, F) I(f16)
+#define FX_RESIZE_F16_FIELDS(I, F) FX_RESIZE_FIELDS(I, F) I(f16)
+#define FX_REDUCE_F16_FIELDS(I, F) FX_REDUCE_FIELDS(I, F) I(f16)
 #define FX_UNARY_F16_FIELDS(I, F) FX_UNARY_FIELDS(I, F) I(f16)
 #define FX_BINARY_F16_FIELDS(I, F) FX_BINARY_FIELDS(I, F) I(f16)
 
@@ -23,6 +25,8 @@
     X(DWCONV_F16, dwconv_f16, 2, 1)                                                                                    \
     X(POOL_F16, pool_f16, 1, 0)                                                                                        \
     X(UNARY_F16, unary_f16, 1, 0)                                                                                      \
-    X(BINARY_F16, binary_f16, 2, 0)
+    X(BINARY_F16, binary_f16, 2, 0)                                                                                    \
+    X(RESIZE_F16, resize_f16, 1, 0)                                                                                    \
+    X(REDUCE_F16, reduce_f16, 1, 0)
 
 #endif
