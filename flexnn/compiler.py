@@ -63,10 +63,9 @@ def compile(  # noqa: A001 (a public name)
     against f32, measured on ``calibrate``, arrays by input name or several such, or else on seeded noise; narrowing
     stops at half of it, since other inputs may be worse. ``tell`` is called with a table of what was chosen, which the
     artifact keeps.
-    ``precision="f16"`` stores maps between convolutions, pools and what is computed of single elements in 16 bits, and
-    large weights too where ``weights`` says nothing else: half the memory for about three decimal digits. Sums stay
-    float32, and so do inputs, outputs and what other operators read or make. A run in which such a number is beyond
-    65,504 fails. Shapes must be known.
+    ``precision="f16"`` keeps maps between convolutions, and large weights unless ``weights`` says otherwise, in 16
+    bits: half the memory, about three decimal digits. Sums, inputs and outputs stay float32. A run in which such a
+    number is beyond 65,504 fails. Shapes must be known.
     ``reduce`` replaces outputs, by name, by what callers make of them at once, so that the whole output is never in
     memory: ``"argmax:AXIS"`` by the positions of the largest elements along an axis, ``"threshold:X"`` by whether each
     element is above X.
@@ -365,8 +364,8 @@ def _contents(
 ) -> Graph | StoredModel:
     """Return the contents of the artifact: a bound graph, or the model if its shapes or its control flow are open.
 
-    ``observer`` is called with each stage; ``precision`` is as for ``compile``. If ``later`` is given, it gets what can be left for later, if anything can:
-    the call adds that to the contents.
+    ``observer`` is called with each stage; ``precision`` is as for ``compile``. If ``later`` is given, it gets what can
+    be left for later, if anything can: the call adds that to the contents.
     """
     import numpy as np
 

@@ -1,7 +1,7 @@
 /* Operators over numbers of 16 bits, against the checks of those over floats: the same cases on operands that are
  * rounded, and results that are. */
-#include "check.h"
 #include "flexnn/half.h"
+#include "check.h"
 
 #include <stdlib.h>
 
@@ -83,7 +83,7 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes,
 }
 
 /* Of cases with sums of integers, those with sums of floats; FIXED: what else a case must have. */
-#define CHECK(NAME, name, plain, PLAIN, inputs, FIXED)                                                                 \
+#define HALF_CHECK(name, plain, PLAIN, inputs, FIXED)                                                                  \
     static void draw_##name(check_case *c) {                                                                           \
         check_##plain.draw(c);                                                                                         \
         c->is_exact = 0;                                                                                               \
@@ -108,12 +108,12 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes,
                                    .status = status_##name,                                                            \
                                    .bench = bench_##name};
 
-CHECK(CONV_F16, conv_f16, conv, CONV, 2, c->params.conv.sums = FX_DTYPE_F32)
-CHECK(DWCONV_F16, dwconv_f16, dwconv, DWCONV, 2, c->params.dwconv.sums = FX_DTYPE_F32)
-CHECK(POOL_F16, pool_f16, pool, POOL, 1, (void)c)
-CHECK(UNARY_F16, unary_f16, unary, UNARY, 1, (void)c)
-CHECK(BINARY_F16, binary_f16, binary, BINARY, 2, (void)c)
-CHECK(RESIZE_F16, resize_f16, resize, RESIZE, 1, (void)c)
-CHECK(REDUCE_F16, reduce_f16, reduce, REDUCE, 1,
-      (c->params.reduce.dtype = FX_DTYPE_F32, c->params.reduce.kind = check_int(c, FX_REDUCE_SUM, FX_REDUCE_MIN),
-       c->params.reduce_f16.f16 = 1))
+HALF_CHECK(conv_f16, conv, CONV, 2, c->params.conv.sums = FX_DTYPE_F32)
+HALF_CHECK(dwconv_f16, dwconv, DWCONV, 2, c->params.dwconv.sums = FX_DTYPE_F32)
+HALF_CHECK(pool_f16, pool, POOL, 1, (void)c)
+HALF_CHECK(unary_f16, unary, UNARY, 1, (void)c)
+HALF_CHECK(binary_f16, binary, BINARY, 2, (void)c)
+HALF_CHECK(resize_f16, resize, RESIZE, 1, (void)c)
+HALF_CHECK(reduce_f16, reduce, REDUCE, 1,
+           (c->params.reduce.dtype = FX_DTYPE_F32, c->params.reduce.kind = check_int(c, FX_REDUCE_SUM, FX_REDUCE_MIN),
+            c->params.reduce_f16.f16 = 1))

@@ -153,8 +153,8 @@ static fx_status binary_run(const fx_call *call, int threads, uint32_t u0, uint3
         f.y = place(&y, &f.y_row, &f.y_step);
         k->binary_f32(&f);
         if (is_activated)
-            k->unary_f32(&(fx_unary){f.y, f.y, f.rows, f.n, f.y_row, f.y_step, f.y_row, f.y_step, p->act, p->alpha,
-                                     p->beta});
+            k->unary_f32(
+                &(fx_unary){f.y, f.y, f.rows, f.n, f.y_row, f.y_step, f.y_row, f.y_step, p->act, p->alpha, p->beta});
         if (y.is_half)
             is_beyond |= narrowed(k, &y);
     }

@@ -20,16 +20,24 @@ typedef struct shape {
     int64_t h, w, in, oh, ow, out; /* in, out: channels */
     int64_t sh, pt, reach;         /* reach: rows from the first tap to the last */
     int32_t f16, has_residual, by_channel;
-    int32_t sums; /* fx_dtype */
+    int32_t sums;                   /* fx_dtype */
     const fx_resize_params *resize; /* of RESIZE; it has no taps */
 } shape;
 
 #define SHAPE_OF(op, p, channels_in, channels_out, residual, apart)                                                    \
-    {                                                                                                                  \
-        .plain = FX_OP_##op, .h = (p)->h, .w = (p)->w, .in = (channels_in), .oh = (p)->oh, .ow = (p)->ow,              \
-        .out = (channels_out), .sh = (p)->sh, .pt = (p)->pt, .reach = (int64_t)((p)->kh - 1) * (p)->dh,                \
-        .f16 = (p)->f16, .has_residual = (residual), .by_channel = (apart)                                             \
-    }
+    {.plain = FX_OP_##op,                                                                                              \
+     .h = (p)->h,                                                                                                      \
+     .w = (p)->w,                                                                                                      \
+     .in = (channels_in),                                                                                              \
+     .oh = (p)->oh,                                                                                                    \
+     .ow = (p)->ow,                                                                                                    \
+     .out = (channels_out),                                                                                            \
+     .sh = (p)->sh,                                                                                                    \
+     .pt = (p)->pt,                                                                                                    \
+     .reach = (int64_t)((p)->kh - 1) * (p)->dh,                                                                        \
+     .f16 = (p)->f16,                                                                                                  \
+     .has_residual = (residual),                                                                                       \
+     .by_channel = (apart)}
 
 static shape conv_shape(const fx_params *u) {
     const fx_conv_f16_params *p = &u->conv_f16;
@@ -126,8 +134,8 @@ static strips strips_of(const shape *s) {
 }
 
 static int strips_fit(const shape *s) {
-    return s->sums == FX_DTYPE_F32 && s->w * s->in <= INT32_MAX / 4 && s->ow * s->out <= INT32_MAX / 4 && s->h <= INT32_MAX / 8 &&
-           s->oh <= INT32_MAX / 8;
+    return s->sums == FX_DTYPE_F32 && s->w * s->in <= INT32_MAX / 4 && s->ow * s->out <= INT32_MAX / 4 &&
+           s->h <= INT32_MAX / 8 && s->oh <= INT32_MAX / 8;
 }
 
 static int64_t workspace_of(const shape *s, const fx_kernels *k, uint32_t kernel, const fx_params *u) {
@@ -249,8 +257,8 @@ static fx_status run_area(walk *k, const area *y) {
     if (is_half)
         inner.out = moved(strides_of(s, &u, FX_OUTPUT), &out);
     inner.workspace = out.room + k->t.out_floats;
-    inner.window = (fx_window){(int32_t)(y->image * s->oh + y->y0), (int32_t)(y->image * s->oh + y->y1),
-                               (int32_t)y->c0, (int32_t)y->c1};
+    inner.window = (fx_window){(int32_t)(y->image * s->oh + y->y0), (int32_t)(y->image * s->oh + y->y1), (int32_t)y->c0,
+                               (int32_t)y->c1};
     const int64_t panel_bytes = s->impl->panel_bytes ? s->impl->panel_bytes(&u) : 0;
     inner.weight = (const float *)((const char *)call->weight + (y->c0 - call->window.c0) / FX_NR * panel_bytes);
     const uint32_t units = s->impl->units(call->kernels, call->kernel, &u, inner.window, 1);
@@ -278,7 +286,6 @@ static fx_status run_units(const fx_call *call, const shape *s, int threads, uin
 }
 
 #define MAPS(name, plain)                                                                                              \
-    FX_HALF_DRIVER(name, plain, FX_HALF_INPUTS_##plain)                                                                \
     static fx_status name##_fits(uint32_t kernel, const fx_params *u) {                                                \
         const fx_status status = name##_check(kernel, u);                                                              \
         const shape s = plain##_shape(u);                                                                              \
@@ -299,8 +306,7 @@ static fx_status run_units(const fx_call *call, const shape *s, int threads, uin
     }
 
 #define MEMBERS(name)                                                                                                  \
-    FX_HALF_MEMBERS(name), .check = name##_fits, .workspace = name##_workspace, .units = name##_units,                 \
-                           .run = name##_run
+    FX_HALF_MEMBERS(name), .check = name##_fits, .workspace = name##_workspace, .units = name##_units, .run = name##_run
 
 #define PANELS(name, plain)                                                                                            \
     static int64_t name##_panel_bytes(const fx_params *u) {                                                            \
@@ -316,18 +322,20 @@ static fx_status run_units(const fx_call *call, const shape *s, int threads, uin
 #define PANEL_TRAITS FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_PANELS | FX_TRAIT_FLUSHES
 #define PANEL_MEMBERS(name) .panel_bytes = name##_panel_bytes, .panels = name##_panels, .zeros = name##_zeros
 
-enum { FX_HALF_INPUTS_conv = 2, FX_HALF_INPUTS_dwconv = 2, FX_HALF_INPUTS_pool = 1, FX_HALF_INPUTS_resize = 1 };
-
+FX_HALF_DRIVER(conv_f16, conv, 2)
 MAPS(conv_f16, conv)
 PANELS(conv_f16, conv)
 const fx_op_impl fx_conv_f16_impl = {.traits = PANEL_TRAITS, MEMBERS(conv_f16), PANEL_MEMBERS(conv_f16)};
 
+FX_HALF_DRIVER(dwconv_f16, dwconv, 2)
 MAPS(dwconv_f16, dwconv)
 PANELS(dwconv_f16, dwconv)
 const fx_op_impl fx_dwconv_f16_impl = {.traits = PANEL_TRAITS, MEMBERS(dwconv_f16), PANEL_MEMBERS(dwconv_f16)};
 
+FX_HALF_DRIVER(pool_f16, pool, 1)
 MAPS(pool_f16, pool)
 const fx_op_impl fx_pool_f16_impl = {.traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS, MEMBERS(pool_f16)};
 
+FX_HALF_DRIVER(resize_f16, resize, 1)
 MAPS(resize_f16, resize)
 const fx_op_impl fx_resize_f16_impl = {.traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS, MEMBERS(resize_f16)};

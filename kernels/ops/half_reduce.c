@@ -54,8 +54,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     for (int64_t i = fx_cut_at(items, pieces, u0); i < fx_cut_at(items, pieces, u1); i++) {
         const int64_t outer = w->y0 + i / each, column = w->c0 + i % each * FX_COLUMNS;
         reduce_columns(call, (const uint16_t *)call->in[0] + outer * p->n * p->inner + column, p->inner,
-                       (float *)call->out + outer * p->inner + column,
-                       (int32_t)fx_min64(FX_COLUMNS, w->c1 - column));
+                       (float *)call->out + outer * p->inner + column, (int32_t)fx_min64(FX_COLUMNS, w->c1 - column));
     }
     return FX_OK;
 }

@@ -7,8 +7,7 @@ from ..ir import Node, Shape, Tensor
 from . import convolution, elementwise, reduction, window
 from .record import Operator, Values
 
-HALF = {name: f"{name}_f16" for name in ("conv", "dwconv", "pool", "unary", "binary", "resize", "reduce")}
-"""Names of the operators of float32, and of those that take 16 bits, too."""
+_PLAIN = ("conv", "dwconv", "pool", "unary", "binary", "resize", "reduce")
 TYPES = ("f32", "f16")
 _OUTPUT_BIT = 2
 """FX_F16_OUTPUT (kernels/include/flexnn/params_f16.h)."""
@@ -34,7 +33,7 @@ def _of(plain: Operator) -> Operator:
         bits |= (y.dtype == "f16") << _OUTPUT_BIT
         return plain.encode(node, [_wide(tensor) for tensor in inputs], _wide(y)) | {"f16": bits}
 
-    facts = plain.__dict__ | {"name": HALF[plain.name], "attrs": {**plain.attrs, "to": Enum(TYPES)}}
+    facts = plain.__dict__ | {"name": f"{plain.name}_f16", "attrs": {**plain.attrs, "to": Enum(TYPES)}}
     return Operator(**facts | {"dtypes": TYPES, "infer": infer, "encode": encode})
 
 
@@ -42,5 +41,5 @@ OPERATORS = tuple(
     _of(record)
     for family in (convolution, elementwise, reduction, window)
     for record in family.OPERATORS
-    if record.name in HALF
+    if record.name in _PLAIN
 )

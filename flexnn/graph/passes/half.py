@@ -2,7 +2,7 @@
 
 Values that some operators only move (concat, reshape, a transposition) have one type throughout. A value has 16 bits
 where all that makes, moves or reads it knows them. Others stay float32: operators that know 16 bits take and make
-either type, so no conversion stands between them. Sums are float32.
+either type, so a conversion stands only where a value of a concatenation meets one that does not. Sums are float32.
 """
 
 from __future__ import annotations
@@ -10,10 +10,20 @@ from __future__ import annotations
 import numpy as np
 
 from ..attributes import float_attr, int_attr
-from ..ir import Graph, Node
-from ..operators.half import HALF
+from ..ir import Graph, Node, Tensor
 
+HALF = {
+    "conv": "conv_f16",
+    "dwconv": "dwconv_f16",
+    "pool": "pool_f16",
+    "unary": "unary_f16",
+    "binary": "binary_f16",
+    "resize": "resize_f16",
+    "reduce": "reduce_f16",
+}
+"""Operators of float32, and those that take 16 bits, too."""
 _MOVES = ("reshape", "slice", "concat", "copy", "pad", "gather")
+_CONVERTED = ".wide"
 _MAPS = ("conv", "dwconv", "pool")
 _REDUCTIONS = ("sum", "mean", "max", "min")
 ELEMENTS_MIN = 1024
@@ -22,28 +32,79 @@ ELEMENTS_MIN = 1024
 
 def halve(graph: Graph) -> None:
     """Give activations 16 bits."""
-    groups = _Groups(len(graph.tensors))
-    for node in graph.nodes:
-        if node.op in _MOVES:
-            for tensor in _moved(node):
-                groups.join(tensor, node.outputs[0])
-    wide = {groups.of(i) for i in (*graph.inputs, *graph.outputs)}
-    wide |= {groups.of(i) for i, t in enumerate(graph.tensors) if t.weight >= 0 or t.dtype != "f32"}
+    groups = _groups_of(graph)
+    _convert_joined(graph, groups)
+    groups = _groups_of(graph)
+    wide = _settled(graph, groups)
     for node in graph.nodes:
         wide |= {groups.of(i) for i in _unknown(node)}
     near = _near_maps(graph, groups, wide)
     large = {groups.of(i) for i, tensor in enumerate(graph.tensors) if tensor.size >= ELEMENTS_MIN}
     half = [groups.of(i) in near & large for i in range(len(graph.tensors))]
-    for tensor, is_half in zip(graph.tensors, half, strict=True):
-        tensor.dtype = "f16" if is_half else tensor.dtype
+    for i, tensor in enumerate(graph.tensors):
+        tensor.dtype = "f16" if half[i] else tensor.dtype
     for node in graph.nodes:
-        if not any(half[i] for i in (*node.inputs, *node.outputs)):
-            continue
-        if node.op in HALF:
-            node.op, node.attrs = HALF[node.op], {**node.attrs, "to": graph.tensors[node.outputs[0]].dtype}
-        elif node.op == "pad" and not int_attr(node, "value_int"):
-            value = int(np.array(float_attr(node, "value"), np.float16).view(np.uint16))
-            node.attrs = {**node.attrs, "value": 0.0, "value_int": value}
+        if any(half[i] for i in (*node.inputs, *node.outputs)):
+            _know(node, graph.tensors[node.outputs[0]].dtype)
+    for node in [node for node in graph.nodes if node.op == "unary" and node.name.endswith(_CONVERTED)]:
+        _drop(graph, node)
+
+
+def _know(node: Node, dtype: str) -> None:
+    """Have a node that touches 16 bits know them."""
+    if node.op in HALF:
+        node.op, node.attrs = HALF[node.op], {**node.attrs, "to": dtype}
+    elif node.op == "pad" and not int_attr(node, "value_int"):
+        value = int(np.array(float_attr(node, "value"), np.float16).view(np.uint16))
+        node.attrs = {**node.attrs, "value": 0.0, "value_int": value}
+
+
+def _groups_of(graph: Graph) -> _Groups:
+    groups = _Groups(len(graph.tensors))
+    for node in graph.nodes:
+        if node.op in _MOVES:
+            for tensor in _moved(node):
+                groups.join(tensor, node.outputs[0])
+    return groups
+
+
+def _settled(graph: Graph, groups: _Groups) -> set[int]:
+    """Groups that cannot have 16 bits, whatever computes with them."""
+    wide = {groups.of(i) for i in (*graph.inputs, *graph.outputs)}
+    return wide | {groups.of(i) for i, t in enumerate(graph.tensors) if t.weight >= 0 or t.dtype != "f32"}
+
+
+def _convert_joined(graph: Graph, groups: _Groups) -> None:
+    """Convert between values of a concatenation and operators that know float32 only, so that one such does not keep
+    all of them from having 16 bits.
+    """
+    joined = {groups.of(node.outputs[0]) for node in graph.nodes if node.op == "concat"} - _settled(graph, groups)
+    nodes: list[Node] = []
+
+    def conversion(node: Node, x: int, y: int) -> Node:
+        return Node(node.name + _CONVERTED, "unary", [x], [y], {"kind": "none", "alpha": 0.0, "beta": 0.0})
+
+    def copied(i: int) -> int:
+        graph.tensors.append(Tensor(graph.tensors[i].name, graph.tensors[i].shape))
+        return len(graph.tensors) - 1
+
+    for node in graph.nodes:
+        lacking = {i for i in _unknown(node) if groups.of(i) in joined}
+        made = {i: copied(i) for i in lacking}
+        nodes += [conversion(node, i, made[i]) for i in lacking if i in node.inputs]
+        after = [conversion(node, made[i], i) for i in lacking if i in node.outputs]
+        node.inputs = [made.get(i, i) for i in node.inputs]
+        node.outputs = [made.get(i, i) for i in node.outputs]
+        nodes += [node, *after]
+    graph.nodes = nodes
+
+
+def _drop(graph: Graph, conversion: Node) -> None:
+    """Remove a conversion between values that are both float32."""
+    (x,), (y,) = conversion.inputs, conversion.outputs
+    graph.nodes.remove(conversion)
+    for node in graph.nodes:
+        node.inputs = [x if i == y else i for i in node.inputs]
 
 
 def _near_maps(graph: Graph, groups: _Groups, wide: set[int]) -> set[int]:
