@@ -58,8 +58,9 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     order,
     fold_residuals,
     cleanup,
+    assign_storage,
 )
-"""Passes between layout and the storage pass, each of which changes the graph in place."""
+"""Passes between layout and compact, each of which changes the graph in place."""
 
 
 def _halving() -> Callable[[Graph], None]:
@@ -83,8 +84,9 @@ def run_passes(graph: Graph, observer: Observer | None = None, *, precision: str
     graph = layout(graph)
     if observer:
         observer("layout", graph)
-    halving = [_halving()] if precision == "f16" else []
-    for step in (*IN_PLACE_PASSES, *halving, assign_storage):
+    for step in IN_PLACE_PASSES:
+        if step is assign_storage and precision == "f16":
+            _halving()(graph)
         step(graph)
         if observer:
             observer(step.__name__, graph)
