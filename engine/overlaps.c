@@ -42,11 +42,11 @@ static fx_status check_places(const fx_program *p, const fx_node_ranges *nodes, 
 static void comb(const fx_node *node, int64_t *run, int64_t *pitch) {
     const fx_params *p = &node->params;
     int64_t row = 0, sw = 0, sh = 0, sn = 0;
-    if (node->op == FX_OP_CONV)
+    if (node->op == FX_OP_CONV || node->op == FX_OP_CONV_F16)
         row = p->conv.cout, sw = p->conv.y_sw, sh = p->conv.y_sh, sn = p->conv.y_sn;
-    else if (node->op == FX_OP_DWCONV)
+    else if (node->op == FX_OP_DWCONV || node->op == FX_OP_DWCONV_F16)
         row = p->dwconv.c, sw = p->dwconv.y_sw, sh = p->dwconv.y_sh, sn = p->dwconv.y_sn;
-    else if (node->op == FX_OP_POOL)
+    else if (node->op == FX_OP_POOL || node->op == FX_OP_POOL_F16)
         row = p->pool.c, sw = p->pool.y_sw, sh = p->pool.y_sh, sn = p->pool.y_sn;
     else if (node->op == FX_OP_POOL_U8)
         row = p->pool_u8.c, sw = p->pool_u8.y_sw, sh = p->pool_u8.y_sh, sn = p->pool_u8.y_sn;

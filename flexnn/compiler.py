@@ -44,6 +44,7 @@ def compile(  # noqa: A001 (a public name)
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     memory: str | int | None = None,
     weights: str = "f32",
+    precision: str = "f32",
     calibrate: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     reduce: Mapping[str, str] | None = None,
     progress: Progress | None = None,
@@ -63,6 +64,9 @@ def compile(  # noqa: A001 (a public name)
     against f32, measured on ``calibrate``, arrays by input name or several such, or else on seeded noise; narrowing
     stops at half of it, since other inputs may be worse. ``tell`` is called with a table of what was chosen, which the
     artifact keeps.
+    ``precision="f16"`` keeps maps between convolutions, and large weights unless ``weights`` says otherwise, in 16
+    bits: half the memory, about three decimal digits. Sums, inputs and outputs stay float32. A run in which such a
+    number is beyond 65,504 fails. Shapes must be known.
     ``reduce`` replaces outputs, by name, by what callers make of them at once, so that the whole output is never in
     memory: ``"argmax:AXIS"`` by the positions of the largest elements along an axis, ``"threshold:X"`` by whether each
     element is above X.
@@ -78,7 +82,9 @@ def compile(  # noqa: A001 (a public name)
     source = os.fsdecode(model)
     target = os.fsdecode(output) if output is not None else os.path.splitext(source)[0] + ".flexnn"
     budget = None if memory is None else parse_bytes(memory)
-    wanted = _wanted(weights, calibrate)
+    if precision not in ("f32", "f16"):
+        raise ValueError(f"precision is {precision!r}; it must be f32 or f16")
+    wanted = _wanted("f16" if (weights, precision) == ("f32", "f16") else weights, calibrate)
     compile_to(
         source,
         target,
@@ -88,6 +94,7 @@ def compile(  # noqa: A001 (a public name)
         kv_capacity=kv_capacity,
         memory=budget,
         wanted=wanted,
+        precision=precision,
         rows=_checked_rows(source, rows),
         tell=tell,
         reduce=reduce,
@@ -116,6 +123,7 @@ def compile_to(
     memory: int | None = None,
     lasting: bool = True,
     wanted: Wanted | None = None,
+    precision: str = "f32",
     rows: str | None = None,
     tell: Callable[[str], object] | None = None,
     reduce: Mapping[str, str] | None = None,
@@ -123,7 +131,7 @@ def compile_to(
     """Compile the file ``source``, whose SHA-256 may be known, to ``target``; return the names of the files beside it
     that hold weights; ``memory``: most bytes that the process may grow by; ``lasting``: whether to wait until the disk
     has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told; ``reduce``,
-    ``rows`` and ``kv_capacity``: as for ``compile``. Raises as ``compile`` does.
+    ``precision``, ``rows`` and ``kv_capacity``: as for ``compile``. Raises as ``compile`` does.
     """
     from flexnn.graph.allowance import allowed
 
@@ -137,7 +145,7 @@ def compile_to(
         if wanted is None:
             reduce_outputs()
         with Uncollected(len(model.graph.nodes)):
-            contents = _contents(model, dict(shapes))
+            contents = _contents(model, dict(shapes), precision="f32" if wanted else precision)
         if wanted is not None:
             from flexnn.narrowing import narrowed
 
@@ -148,7 +156,7 @@ def compile_to(
             if tell is not None:
                 tell(said)
             reduce_outputs()  # now, as errors are those of whole outputs
-            contents = _contents(model, {})
+            contents = _contents(model, {}, precision=precision)
         if kv_capacity is not None:
             from flexnn.artifact.kept_state import keep_state
 
@@ -361,11 +369,12 @@ def _contents(
     observer: _Observer | None = None,
     *,
     later: list[Callable[[], None]] | None = None,
+    precision: str = "f32",
 ) -> Graph | StoredModel:
     """Return the contents of the artifact: a bound graph, or the model if its shapes or its control flow are open.
 
-    ``observer`` is called with each stage. If ``later`` is given, it gets what can be left for later, if anything can:
-    the call adds that to the contents.
+    ``observer`` is called with each stage; ``precision`` is as for ``compile``. If ``later`` is given, it gets what can
+    be left for later, if anything can: the call adds that to the contents.
     """
     import numpy as np
 
@@ -384,10 +393,12 @@ def _contents(
         try:
             graph = bind_model(model)
             observer("bound", graph)
-            contents = run_passes(graph, observer)
+            contents = run_passes(graph, observer, precision=precision)
         except GraphError as error:
             if ledger.refusal:
                 raise GraphError(ledger.refusal) from None
+            if precision != "f32":
+                raise CompileError(f"precision {precision} needs a model whose shapes are known: {error}") from None
             observer("open", error)
             contents = _open_contents(model, error, later)
     observer("packed", contents)

@@ -12,6 +12,7 @@ cdef extern from "flexnn/ops.h" nogil:
     const int FX_PARAM_WORDS
     const int FX_OP_COUNT
     const uint32_t FX_OP_CONV
+    const uint32_t FX_OP_CONV_F16
     const uint32_t FX_TRAIT_ROWS
     const uint32_t FX_TRAIT_CHANNELS
     const uint32_t FX_TRAIT_PANELS

@@ -13,7 +13,7 @@ cdef extern from "Python.h":
     int PyThreadState_SetAsyncExc(unsigned long id, PyObject *exc)
 
 cdef tuple _STATUS_NAMES = ("ok", "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "cancelled",
-                            "fork", "overlap", "running", "seal")
+                            "fork", "overlap", "running", "seal", "range")
 if len(_STATUS_NAMES) != FX_STATUS_COUNT:
     raise ImportError("flexnn: the binding's list of statuses is not the core's")
 

@@ -120,7 +120,7 @@ cdef class _Op:
         self.op = _OP_NUMBER[op]
         if not kernel:
             self.kernel = 0
-        elif self.op == FX_OP_CONV and kernel in _CONV_KERNEL_NUMBER:
+        elif self.op in (FX_OP_CONV, FX_OP_CONV_F16) and kernel in _CONV_KERNEL_NUMBER:
             self.kernel = _CONV_KERNEL_NUMBER[kernel]
         else:
             raise ValueError(f"operator {op} has no kernel {kernel!r}")

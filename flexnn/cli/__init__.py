@@ -126,6 +126,13 @@ def _add_compile(commands: _Commands) -> None:
         " output's relative L2 against f32 below ERROR, like auto:1e-2; prints a table of what was chosen",
     )
     sub.add_argument(
+        "--precision",
+        choices=("f32", "f16"),
+        default="f32",
+        help="f16: keep maps between convolutions in 16 bits, and large weights unless --weights says otherwise: half"
+        " the memory, about three decimal digits; sums, inputs and outputs stay float32; shapes must be known",
+    )
+    sub.add_argument(
         "--rows",
         choices=("f32", "s8"),
         help="of a GGUF file: s8 (default) rounds the rows that products with weights of types Q4_0, Q4_1 and Q8_0 read"
@@ -398,6 +405,7 @@ def _compile(options: argparse.Namespace) -> None:
             shapes=shapes,
             memory=options.memory,
             weights=options.weights,
+            precision=options.precision,
             rows=options.rows,
             calibrate=[files.load_arrays(name) for name in options.calibrate] if options.calibrate else None,
             reduce=dict(options.reduce),

@@ -177,7 +177,7 @@ def _node_costs(graph: Graph, node: Node, params: NDArray[np.int32], setting: Se
     panel_bytes = _core.op_panel_bytes(node.op, params)
     panels = _core.op_panels(node.op, params) if panel_bytes else 0
     if operators.OPERATORS[node.op].kernels:
-        variants = _allowed_variants(params, panels, panel_bytes, setting)
+        variants = _allowed_variants(node.op, params, panels, panel_bytes, setting)
     else:
         workspace = align_up(_core.op_workspace(node.op, "", params))
         seconds = _plain_seconds(graph, node, panels * panel_bytes, setting)
@@ -284,7 +284,9 @@ def _tile_flops(kernel: str, planes: int, tiles: int, blocks: int, cin: int, cou
     return flops, tiles * max(cin, _core.NR) * tile_flops  # vectors of few channels are as wide
 
 
-def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, setting: Setting) -> list[Variant]:
+def _conv_variants(
+    op: str, params: NDArray[np.int32], panels: int, panel_bytes: int, setting: Setting
+) -> list[Variant]:
     threads, machine = setting.threads, setting.machine
     words = params.tolist()
     shape = _Shape(*(words[_CONV_FIELD[name]] for name in _Shape._fields))
@@ -301,7 +303,7 @@ def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, set
             continue
         flops = n * oh * ow * _pixel_flops(kernel, narrow, shape, panels) * (ROUNDED_FLOPS if rounded else 1.0)
         seconds = act_s + max(flops / rate, read_s)
-        workspace = align_up(_core.op_workspace("conv", kernel, params))
+        workspace = align_up(_core.op_workspace(op, kernel, params))
         variants.append(Variant(kernel, 0, workspace, machine.step_s, seconds))
     for kernel, side in _WINOGRAD.items():
         if not _fits(kernel, params, shape):
@@ -315,7 +317,7 @@ def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, set
             flops, beside = _tile_flops(kernel, planes, tiles, blocks, cin, cout)
             busy = min(threads, blocks) / threads
             seconds = act_s + max(flops / rate, read_s)
-            workspace = align_up(_core.op_workspace("conv", kernel, with_tile_block(params, block)))
+            workspace = align_up(_core.op_workspace(op, kernel, with_tile_block(params, block)))
             fixed = machine.step_s + beside / (rate * busy)
             variants.append(Variant(kernel, block, workspace, fixed, seconds))
     return variants
@@ -336,9 +338,11 @@ def _kernel_by_rule(params: NDArray[np.int32], panels: int) -> str:
     return min((kernel for kernel in flops if _fits(kernel, params, shape)), key=lambda kernel: flops[kernel])
 
 
-def _allowed_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, setting: Setting) -> list[Variant]:
+def _allowed_variants(
+    op: str, params: NDArray[np.int32], panels: int, panel_bytes: int, setting: Setting
+) -> list[Variant]:
     """Return the variants of a convolution that plans may choose from."""
-    variants = _conv_variants(params, panels, panel_bytes, setting)
+    variants = _conv_variants(op, params, panels, panel_bytes, setting)
     if not setting.deterministic:
         return variants
     kernel = _kernel_by_rule(params, panels)
@@ -348,7 +352,7 @@ def _allowed_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, 
 def fastest_conv(params: NDArray[np.int32], setting: Setting) -> Variant:
     """Return the variant of a convolution that ``graph_costs`` lists first."""
     panels, panel_bytes = _core.op_panels("conv", params), _core.op_panel_bytes("conv", params)
-    variants = _allowed_variants(params, panels, panel_bytes, setting)
+    variants = _allowed_variants("conv", params, panels, panel_bytes, setting)
     return _useful([setting.machine.timed("conv", params, variant) for variant in variants])[0]
 
 

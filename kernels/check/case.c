@@ -1,5 +1,6 @@
 /* One case: memory with guards, random windows and units, comparison. */
 #include "check.h"
+#include "flexnn/half.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -191,8 +192,22 @@ static double sampled_error(check_case *c, const check_expected *e, const float 
     return errors[DRAWS / 2];
 }
 
-static int compare_floats(check_case *c, const check_expected *e, int64_t elements) {
-    const float *got = (const float *)((const char *)c->out + c->out_lo);
+/* The output as floats, to be freed; poison of halves as poison of floats. */
+static float *floats_got(const check_case *c, int64_t elements) {
+    const char *from = (const char *)c->out + c->out_lo;
+    float *got = malloc((size_t)elements * sizeof *got + 1);
+    if (fx_op_element_bytes(c->op, &c->params, FX_OUTPUT) != sizeof(uint16_t))
+        memcpy(got, from, (size_t)elements * sizeof *got);
+    else
+        for (int64_t i = 0; i < elements; i++) {
+            const uint16_t half = ((const uint16_t *)from)[i];
+            const float wide = (float)fx_half_to(half);
+            memcpy(got + i, half == 0xffff ? &(uint32_t){0xffffffffu} : (const void *)&wide, sizeof *got);
+        }
+    return got;
+}
+
+static int compare_floats(check_case *c, const check_expected *e, const float *got, int64_t elements) {
     double difference = 0, largest = 0, differences = 0, squares = 0;
     for (int64_t i = 0; i < elements; i++) {
         uint32_t bits;
@@ -286,7 +301,7 @@ int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *k, cons
                 fx_status_text(wanted));
     else if (status == FX_OK) {
         const int is_exact = op->is_exact || c->is_exact;
-        const int64_t elements = is_exact ? out_bytes : out_bytes / (int64_t)sizeof(float);
+        const int64_t elements = is_exact ? out_bytes : out_bytes / fx_op_element_bytes(c->op, &c->params, FX_OUTPUT);
         check_expected e = {0};
         e.written = calloc((size_t)elements + 1, 1);
         if (is_exact) {
@@ -296,8 +311,9 @@ int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *k, cons
             e.tolerance = calloc((size_t)elements + 1, sizeof *e.tolerance);
         }
         op->expect(c, &e);
-        failed = is_exact ? compare_bytes(c, &e, elements) : compare_floats(c, &e, elements);
-        free(e.written), free(e.bytes), free(e.value), free(e.tolerance);
+        float *got = is_exact ? NULL : floats_got(c, elements);
+        failed = is_exact ? compare_bytes(c, &e, elements) : compare_floats(c, &e, got, elements);
+        free(got), free(e.written), free(e.bytes), free(e.value), free(e.tolerance);
     }
     if (failed)
         describe(c, k);

@@ -163,6 +163,7 @@ const char *fx_status_text(fx_status s) {
         [FX_ERR_OVERLAP] = "a load or an output overlaps memory that is in use",
         [FX_ERR_RUNNING] = "a run is going on",
         [FX_ERR_SEAL] = "a bound program has changed in memory",
+        [FX_ERR_RANGE] = "a number is beyond 65,504, the largest of 16 bits; compile without --precision f16",
     };
     return (unsigned)s < FX_STATUS_COUNT ? texts[s] : "unknown error";
 }

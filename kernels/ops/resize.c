@@ -16,8 +16,6 @@ static fx_operand operand_of(const fx_resize_params *p, int operand) {
     return (fx_operand){{p->n, p->oh, p->ow, p->c}, {p->y_sn, p->y_sh, p->y_sw, 1}};
 }
 
-static fx_resize_place row_of(const fx_resize_params *p, int64_t y);
-
 /* Whether the rows that are read lie in x, of a part of a map. */
 static int has_rows(const fx_resize_params *p) {
     if (!p->all_oh && !p->all_h)
@@ -25,7 +23,7 @@ static int has_rows(const fx_resize_params *p) {
     if (p->y_row < 0 || p->x_row < 0 || (int64_t)p->y_row + p->oh > p->all_oh || p->h < 1 ||
         (int64_t)p->x_row + p->h > p->all_h)
         return 0;
-    return row_of(p, 0).low >= 0 && row_of(p, p->oh - 1).high < p->h;
+    return fx_resize_row(p, 0).low >= 0 && fx_resize_row(p, p->oh - 1).high < p->h;
 }
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
@@ -98,8 +96,7 @@ fx_resize_place fx_resize_place_of(fx_resize_way way, int32_t i, int32_t in, int
     return (fx_resize_place){low, low + (fraction > 0 && low < in - 1), fraction};
 }
 
-/* The rows of x that row y of the output lies between. */
-static fx_resize_place row_of(const fx_resize_params *p, int64_t y) {
+fx_resize_place fx_resize_row(const fx_resize_params *p, int64_t y) {
     const int32_t h = p->all_h ? p->all_h : p->h, oh = p->all_oh ? p->all_oh : p->oh;
     const fx_resize_way way = {p->mode, p->coord, p->nearest};
     fx_resize_place at = fx_resize_place_of(way, (int32_t)y + p->y_row, h, oh, p->scale_h);
@@ -123,7 +120,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const int64_t last = w->y0 + fx_cut_at(rows, pieces, u1);
     for (int64_t row = w->y0 + fx_cut_at(rows, pieces, u0); row < last; row++) {
         const int64_t batch = row / p->oh, oy = row % p->oh;
-        const fx_resize_place at = row_of(p, oy);
+        const fx_resize_place at = fx_resize_row(p, oy);
         const float *map = (const float *)call->in[0] + batch * p->x_sn + w->c0;
         r.x[0] = map + (int64_t)at.low * p->x_sh;
         r.x[1] = map + (int64_t)at.high * p->x_sh;

@@ -17,4 +17,7 @@ typedef struct fx_resize_place {
 double fx_resize_source(int32_t coord, int32_t i, int32_t in, int32_t out, float scale);
 fx_resize_place fx_resize_place_of(fx_resize_way way, int32_t i, int32_t in, int32_t out, float scale);
 
+/* The rows of x that row y of the output lies between. */
+fx_resize_place fx_resize_row(const fx_resize_params *p, int64_t y);
+
 #endif

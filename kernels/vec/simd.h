@@ -8,6 +8,7 @@
  *     fx_load_part(p, n)              the first n < FX_WIDTH floats, then zeros; nothing else is read
  *     fx_store_part(p, v, n)          the first n < FX_WIDTH lanes; nothing else is written
  *     fx_load_f16(to, p)              FX_NR numbers of IEEE binary16 as floats, FX_NR / FX_WIDTH vectors
+ *     fx_store_f16(p, from)           the same numbers back, rounded to the nearest, halves of a step to even
  *     fx_load_s8(to, p)               FX_NR signed bytes as floats, FX_NR / FX_WIDTH vectors
  *     fx_nibble(group, i, has_sign)   bits 4 i to 4 i + 3 of each 32-bit lane as floats: -8 to 7, or 0 to 15
  *     fx_store_bytes(p, v, zero)      FX_WIDTH bytes: v, whole numbers, plus zero, from -128 to 255

@@ -32,6 +32,10 @@ FX_INLINE void fx_store_part(float *p, fx_v v, int n) {
 FX_INLINE void fx_load_f16(fx_v *to, const void *from) {
     FX_UNROLL for (int j = 0; j < 2; j++) to[j] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from + j));
 }
+FX_INLINE void fx_store_f16(void *to, const fx_v *from) {
+    FX_UNROLL for (int j = 0; j < 2; j++)
+        _mm_storeu_si128((__m128i *)to + j, _mm256_cvtps_ph(from[j], _MM_FROUND_TO_NEAREST_INT));
+}
 FX_INLINE void fx_load_s8(fx_v *to, const void *from) {
     FX_UNROLL for (int j = 0; j < 2; j++) to[j] =
         _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)((const int8_t *)from + j * 8))));

@@ -29,6 +29,9 @@ FX_INLINE void fx_store_part(float *p, fx_v v, int n) {
 FX_INLINE void fx_load_f16(fx_v *to, const void *from) {
     to[0] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
 }
+FX_INLINE void fx_store_f16(void *to, const fx_v *from) {
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph(from[0], _MM_FROUND_TO_NEAREST_INT));
+}
 FX_INLINE void fx_load_s8(fx_v *to, const void *from) {
     to[0] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
 }

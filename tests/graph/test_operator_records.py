@@ -45,8 +45,8 @@ class Ingredients:
         return cls(
             frozenset(made & set(_core.OPS)),
             frozenset(reference.OPERATORS),
-            frozenset(_defined(ROOT / "kernels" / "ops", r"^FX_DRIVER\((\w+),")),
-            frozenset(_defined(ROOT / "kernels" / "check", r"^const check_op check_(\w+) =")),
+            frozenset(_defined(ROOT / "kernels" / "ops", r"^FX_(?:HALF_)?DRIVER\((\w+),")),
+            frozenset(_defined(ROOT / "kernels" / "check", r"^(?:const check_op check_|HALF_CHECK\()(\w+)(?: =|,)")),
         )
 
     def lacking(self) -> list[str]:
@@ -220,6 +220,13 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
         {"scale": 0.5, "softcap": 0.0, "window": 0},
     ),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
+}
+
+
+SAMPLES |= {
+    f"{name}_f16": ([(shape, "f16") for shape, _ in operands], {**attrs, "to": "f32" if name == "reduce" else "f16"})
+    for name, (operands, attrs) in SAMPLES.items()
+    if f"{name}_f16" in _core.OPS
 }
 
 

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from flexnn.graph.ir import DTYPES, Graph, Node, Tensor
 from flexnn.graph.panels import NR, conv_cin_panel
 from flexnn.graph.weight_form import FORMS, WeightForm
-from tests.support import reference_bytes, reference_indexing, reference_state, typed_reference
+from tests.support import reference_bytes, reference_half, reference_indexing, reference_state, typed_reference
 
 Array = np.ndarray
 
@@ -609,5 +609,6 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     **reference_state.OPERATORS,
     **typed_reference.OPERATORS,
 }
+OPERATORS |= reference_half.operators_of(OPERATORS)
 
 __all__ = ["BINARY", "OPERATORS", "REDUCE", "UNARY", "Tensor", "run_graph", "unpack"]

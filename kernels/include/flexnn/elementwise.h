@@ -52,11 +52,27 @@ typedef struct fx_of_bytes {
     int32_t zero, is_signed;
 } fx_of_bytes;
 
+/* rows of n numbers, x_row and y_row elements apart: from halves (IEEE binary16) to floats, or back. narrow_f16 rounds
+ * to the nearest, halves of a step to even, and returns 1 if a finite number became infinite. */
+typedef struct fx_widening {
+    const uint16_t *x;
+    float *y;
+    int64_t rows, n, x_row, y_row;
+} fx_widening;
+typedef struct fx_narrowing {
+    const float *x;
+    uint16_t *y;
+    int64_t rows, n, x_row, y_row;
+} fx_narrowing;
+#define FX_F16_BEYOND 65520.0f /* the least number that rounds to infinity */
+
 #define FX_KERNELS_ELEMENTWISE(X)                                                                                      \
     X(unary_f32, void, (const fx_unary *u))                                                                            \
     X(binary_f32, void, (const fx_binary *b))                                                                          \
     X(transpose_u32, void, (const fx_transpose *t))                                                                    \
     X(to_bytes_f32, void, (const fx_to_bytes *q))                                                                      \
-    X(of_bytes_f32, void, (const fx_of_bytes *q))
+    X(of_bytes_f32, void, (const fx_of_bytes *q))                                                                      \
+    X(widen_f16, void, (const fx_widening *w))                                                                         \
+    X(narrow_f16, int, (const fx_narrowing *n))
 
 #endif

@@ -31,6 +31,7 @@ typedef enum fx_status {
     FX_ERR_OVERLAP, /* a load or an operand overlaps memory that is in use */
     FX_ERR_RUNNING, /* refused while a run goes on */
     FX_ERR_SEAL,    /* what is bound is not in memory as it was bound */
+    FX_ERR_RANGE,   /* found in the data: a number beyond what 16 bits hold */
     FX_STATUS_COUNT
 } fx_status;
 

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "flexnn/params_bytes.h"
+#include "flexnn/params_f16.h"
 #include "flexnn/params_resize.h"
 #include "flexnn/params_state.h"
 
@@ -259,7 +260,8 @@
     X(GATHER_PANELS, gather_panels, 2, 0)                                                                              \
     X(RESAMPLE, resample, 1, 0)                                                                                        \
     FX_OPS_STATE(X)                                                                                                    \
-    FX_OPS_BYTES(X)
+    FX_OPS_BYTES(X)                                                                                                    \
+    FX_OPS_F16(X)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
