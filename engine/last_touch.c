@@ -25,7 +25,7 @@ fx_status fx_last_touch_make(fx_last_touch *t, const fx_program *p) {
     size_t leaves = 1;
     while (leaves < most)
         leaves *= 2;
-    *t = (fx_last_touch){.edges = malloc(most * sizeof *t->edges),
+    *t = (fx_last_touch){.edges = calloc(most, sizeof *t->edges),
                          .whole = calloc(2 * leaves, sizeof *t->whole),
                          .any = calloc(2 * leaves, sizeof *t->any),
                          .first_leaf = (int64_t)leaves};

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flexnn.errors import FlexNNError
 from flexnn.quick_dataclass import quick_dataclass
+
+
+class NumbersError(FlexNNError, ValueError):
+    """Numbers of which no token can be chosen."""
 
 
 @quick_dataclass(frozen=True, slots=True)
@@ -28,8 +33,10 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature <= 100 or self.top_k < 0 or self.repeat_last < 0:
             raise ValueError("temperature (0 to 100), top_k and repeat_last must not be negative")
-        if not 0 < self.top_p <= 1 or not 0 <= self.min_p <= 1 or not 0 < self.repeat_penalty <= 100:
-            raise ValueError("top_p must be in (0, 1], min_p in [0, 1], repeat_penalty in (0, 100]")
+        if not 0 < self.top_p <= 1 or not 0 <= self.min_p <= 1 or not 0.01 <= self.repeat_penalty <= 100:
+            raise ValueError("top_p must be in (0, 1], min_p in [0, 1], repeat_penalty in [0.01, 100]")
+        if self.seed is not None and self.seed < 0:
+            raise ValueError("the seed must not be negative")
 
 
 class Sampler:
@@ -45,9 +52,11 @@ class Sampler:
         return self.how.temperature == 0
 
     def choose(self, logits: np.ndarray, before: Sequence[int]) -> int:
-        """The next token after those ``before``."""
+        """The next token after those ``before``. Raises NumbersError where the logits have no largest number."""
         how = self.how
         logits = np.asarray(logits, np.float32)
+        if not np.isfinite(logits.max()):
+            raise NumbersError("the model's logits are not finite: its weights are damaged, or too large")
         if how.repeat_penalty != 1 and how.repeat_last and before:
             lately = np.unique(np.asarray(before[-how.repeat_last :], np.int64))
             logits = logits.copy()

@@ -23,6 +23,10 @@ from .sampling import Sampling
 BODY_BYTES_MAX = 4 << 20
 MARKS_MAX = 1 << 16
 """Most marks in a body that begin a list or an object of JSON: Python's object for each takes up to 230 bytes."""
+IDLE_SECONDS = 20
+"""Seconds without a byte after which a client that has sent no whole request loses its connection: of those there are
+100 at most.
+"""
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 _LACKING = "flexnn serve needs the waitress package: pip install 'flexnn[llm]'"
 _STATUS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed"}
@@ -79,7 +83,7 @@ class Endpoint:
             raise RequestError(404, f"no such address: {path[:80]}")
         if method != "POST":
             raise RequestError(405, f"{path} takes POST")
-        if str(environ.get("CONTENT_TYPE", "")).partition(";")[0].strip() != "application/json":
+        if str(environ.get("CONTENT_TYPE", "")).partition(";")[0].strip().lower() != "application/json":
             raise RequestError(415, "the body must be application/json")
         if not self._places.acquire(blocking=False):
             raise RequestError(429, "too many requests wait; try again later")
@@ -242,6 +246,8 @@ def serve(model: LanguageModel, name: str, *, host: str, port: int, queue: int) 
         threads=queue + 2,  # one more than has places, so that who is refused hears it at once
         send_bytes=1,
         max_request_body_size=BODY_BYTES_MAX,
+        channel_timeout=IDLE_SECONDS,
+        cleanup_interval=IDLE_SECONDS // 4,
         ident=None,
         _quiet=True,
     )

@@ -92,7 +92,13 @@ class Tokens:
         return self._texts[min(self.ends)] if self.ends else ""
 
     def cut(self, text: str, *, begins: bool = True) -> list[int]:
-        """The tokens of ``text``; where it begins a text, with the token for that, if the model wants it."""
+        """The tokens of ``text``; where it begins a text, with the token for that, if the model wants it. Raises
+        TokenizerError for half a pair of surrogates, which JSON and a command line may hold.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise TokenizerError("the text is no Unicode: it has half a pair of surrogates") from None
         ids = list(self._cutter.encode(text, add_special_tokens=False).ids)
         if begins and self.adds_first and self.first is not None and ids[:1] != [self.first]:
             ids.insert(0, self.first)

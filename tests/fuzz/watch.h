@@ -3,6 +3,7 @@
 #ifndef FLEXNN_FUZZ_WATCH_H
 #define FLEXNN_FUZZ_WATCH_H
 
+#include <stddef.h>
 #include <sys/time.h>
 
 #define CPU_SECONDS_MAX 10
