@@ -169,7 +169,7 @@ class Planner:
         if not self._setting.spills or not self._spill_forms:
             return None
         tightest = min(self._spill_forms[:WRITTEN], key=self._minimum_of)  # sizes tell too little of nodes that fetch
-        least = min(self._whole.minimum, *([self._minimum_of(self._tight)] if self._tight else []))
+        least = self._whole.minimum if self._tight is None else self._minimum_of(self._tight)
         if self._minimum_of(tightest) > WORTH * least:
             return None
         self._spill_forms.remove(tightest)
