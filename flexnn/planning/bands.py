@@ -43,6 +43,10 @@ SEARCHED_MAX = 1500
 """Most nodes of a graph in which walks are looked for: that takes time with the square of their number."""
 NODE_BYTES = ADDED_BYTES + STEP_BYTES
 """Bytes that a node in bands takes outside the arena."""
+NODE_WORK = 2_000_000
+"""Multiplications that take about as long as a node's steps and requests do."""
+NODE_BYTES_MANY = 3 * NODE_BYTES
+"""Bytes that a node counts as where few bands are looked for."""
 WORTH = 0.95
 """Memory with bands as a fraction of memory without, at which bands are worth it."""
 WORTH_WALK = 0.985
@@ -99,7 +103,7 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     forms: list[Form] = []
     for limit in sorted({factor * nbytes for nbytes in (least, plain) for factor in FORMS}):
         near = [entry for entry in pool if entry[0].nbytes <= limit]
-        found, index = min(near, key=lambda entry: (entry[0].work, entry[0].nbytes))
+        found, index = min(near, key=lambda entry: (entry[0].work + NODE_WORK * entry[0].added, entry[0].nbytes))
         form = Form(found.nbytes - least, index, tuple(found.regions))
         if found.regions and form not in forms:
             forms.append(form)
@@ -210,6 +214,11 @@ class Found(NamedTuple):
     """Multiplications and reading that are repeated."""
     regions: list[Region]
 
+    @property
+    def added(self) -> int:
+        """Number of nodes that were added."""
+        return (self.nbytes - self.most) // NODE_BYTES
+
 
 class Search:
     """Search for the walks of a graph whose memory, with that of its nodes, is the least."""
@@ -221,10 +230,12 @@ class Search:
         memo: I64 | None = None,
         *,
         regions_max: int = REGIONS_MAX,
+        node_bytes: int = NODE_BYTES,
     ) -> None:
         """``memo``: of another search of the same tables (``new_memo``), which makes this one faster; ``regions_max``:
-        most walks.
+        most walks; ``node_bytes``: what a node in bands counts as while walks are chosen.
         """
+        self._node_bytes = node_bytes
         nodes = tables[0].tolist()
         self._regions_max = regions_max
         self._memo = new_memo() if memo is None else memo
@@ -266,7 +277,14 @@ class Search:
             if barred[worst] or needs[worst] <= floor:
                 break
             reached = max((need for need, is_barred in zip(needs, barred, strict=True) if is_barred), default=floor)
-            limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, max(reached, floor), int(is_wide and not regions)
+            limits = (
+                nodes_max,
+                BANDS_MAX,
+                self._work_max,
+                self._node_bytes,
+                max(reached, floor),
+                int(is_wide and not regions),
+            )
             closed = bytes(map(or_, barred, ends))
             found = _core.bands_find(self._tables, limits, ENOUGH, worst, closed, self._memo)
             if found is None or found[3] > WORTH_WALK * needs[worst]:
@@ -291,6 +309,7 @@ def found_in(way: Way, regions_max: int = REGIONS_MAX) -> Iterator[Found]:
     memo = new_memo()
     for cost in COSTS_MAX:
         yield from Search(way.tables, cost, memo, regions_max=regions_max).all()
+        yield from Search(way.tables, cost, regions_max=regions_max, node_bytes=NODE_BYTES_MANY).tightest()
 
 
 def _bytes_between(tables: tuple[I64, I64, I64]) -> list[int]:
