@@ -45,8 +45,6 @@ NODE_BYTES = ADDED_BYTES + STEP_BYTES
 """Bytes that a node in bands takes outside the arena."""
 NODE_WORK = 2_000_000
 """Multiplications that take about as long as a node's steps and requests do."""
-NODE_BYTES_MANY = 3 * NODE_BYTES
-"""Bytes that a node counts as where few bands are looked for."""
 WORTH = 0.95
 """Memory with bands as a fraction of memory without, at which bands are worth it."""
 WORTH_WALK = 0.985
@@ -230,12 +228,10 @@ class Search:
         memo: I64 | None = None,
         *,
         regions_max: int = REGIONS_MAX,
-        node_bytes: int = NODE_BYTES,
     ) -> None:
         """``memo``: of another search of the same tables (``new_memo``), which makes this one faster; ``regions_max``:
-        most walks; ``node_bytes``: what a node in bands counts as while walks are chosen.
+        most walks.
         """
-        self._node_bytes = node_bytes
         nodes = tables[0].tolist()
         self._regions_max = regions_max
         self._memo = new_memo() if memo is None else memo
@@ -281,7 +277,7 @@ class Search:
                 nodes_max,
                 BANDS_MAX,
                 self._work_max,
-                self._node_bytes,
+                NODE_BYTES,
                 max(reached, floor),
                 int(is_wide and not regions),
             )
@@ -309,7 +305,6 @@ def found_in(way: Way, regions_max: int = REGIONS_MAX) -> Iterator[Found]:
     memo = new_memo()
     for cost in COSTS_MAX:
         yield from Search(way.tables, cost, memo, regions_max=regions_max).all()
-        yield from Search(way.tables, cost, regions_max=regions_max, node_bytes=NODE_BYTES_MANY).tightest()
 
 
 def _bytes_between(tables: tuple[I64, I64, I64]) -> list[int]:
