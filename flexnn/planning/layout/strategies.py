@@ -30,6 +30,8 @@ Hangs: TypeAlias = "NDArray[np.uint8]"
 
 SEARCH_NODES = 2000
 """Nodes that a search may visit while planning, in about 20 ms."""
+SEARCH_BYTES = 12
+"""Bytes of a search for each pair of blocks: it may take no more memory than what it places."""
 TRIES = 6
 """Capacities that a search tries between the bound and the best known placement."""
 
@@ -127,7 +129,7 @@ def search(blocks: Blocks, nodes_max: int = SEARCH_NODES, known: Iterable[I64] =
             best, top = address, blocks.top(address)
         if top == lower:
             break
-    if top > lower and len(blocks) <= _core.SEARCH_BLOCKS_MAX:
+    if top > lower and len(blocks) <= _core.SEARCH_BLOCKS_MAX and SEARCH_BYTES * len(blocks) ** 2 <= lower:
         grain = gcd(*blocks.sizes.tolist())
         capacity = low = lower
         for attempt in range(TRIES):
