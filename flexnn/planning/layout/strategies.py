@@ -30,7 +30,7 @@ Hangs: TypeAlias = "NDArray[np.uint8]"
 
 SEARCH_NODES = 2000
 """Nodes that a search may visit while planning, in about 20 ms."""
-SEARCH_BYTES = 12
+SEARCH_BYTES = 40
 """Bytes of a search for each pair of blocks: it may take no more memory than what it places."""
 TRIES = 6
 """Capacities that a search tries between the bound and the best known placement."""
