@@ -120,8 +120,10 @@ def portfolio(blocks: Blocks) -> Iterator[I64]:
             yield place_in_order(blocks, order(blocks), first_fit=first_fit)
 
 
-def search(blocks: Blocks, nodes_max: int = SEARCH_NODES, known: Iterable[I64] = ()) -> Found:
-    """Return the lowest placement of the portfolio, of ``known`` and of an exhaustive search of ``nodes_max`` nodes."""
+def search(blocks: Blocks, nodes_max: int = SEARCH_NODES, known: Iterable[I64] = (), beside: int = 0) -> Found:
+    """Return the lowest placement of the portfolio, of ``known`` and of an exhaustive search of ``nodes_max`` nodes.
+    ``beside``: bytes that a run takes beside the blocks, which the search may take, too.
+    """
     best, top = naive(blocks), sum(blocks.sizes.tolist())
     lower, nodes = blocks.bound, 0
     for address in chain(known, portfolio(blocks)):
@@ -129,7 +131,7 @@ def search(blocks: Blocks, nodes_max: int = SEARCH_NODES, known: Iterable[I64] =
             best, top = address, blocks.top(address)
         if top == lower:
             break
-    if top > lower and len(blocks) <= _core.SEARCH_BLOCKS_MAX and SEARCH_BYTES * len(blocks) ** 2 <= lower:
+    if top > lower and len(blocks) <= _core.SEARCH_BLOCKS_MAX and SEARCH_BYTES * len(blocks) ** 2 <= lower + beside:
         grain = gcd(*blocks.sizes.tolist())
         capacity = low = lower
         for attempt in range(TRIES):
