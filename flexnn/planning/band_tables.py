@@ -56,7 +56,7 @@ class Walk(NamedTuple):
 
 
 class Walks(Sequence[Walk | None]):
-    """What is known of each node of a graph, found anew each time: it is large, and few nodes are walked."""
+    """Records of what is known of each node of a graph, found anew each time: it is large, and few nodes are walked."""
 
     def __init__(self, tables: BandTables, graph: Graph) -> None:
         self._tables, self._graph = tables, graph

@@ -43,6 +43,8 @@ SEARCHED_MAX = 1500
 """Most nodes of a graph in which walks are looked for: that takes time with the square of their number."""
 NODE_BYTES = ADDED_BYTES + STEP_BYTES
 """Bytes that a node in bands takes outside the arena."""
+NODE_WORK = 2_000_000
+"""Multiplications that take about as long as a node's steps and requests do."""
 WORTH = 0.95
 """Memory with bands as a fraction of memory without, at which bands are worth it."""
 WORTH_WALK = 0.985
@@ -61,7 +63,7 @@ COSTS_MAX = 0.05, 0.4
 """Largest fractions of the graph's multiplications and reading that a walk may repeat; each is tried."""
 MEMO = 1 << 13
 """Nodes and numbers of bands that searches of one graph remember; a power of two."""
-FORMS = 1.0, 1.2, 1.5
+FORMS = 1.0, 1.05, 1.1, 1.2, 1.35, 1.5
 """Memory as multiples of the least, and of the least where maps are made once, within which each form of the graph is
 the cheapest: tight budgets take the first form, looser ones a form that repeats less.
 """
@@ -99,7 +101,7 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     forms: list[Form] = []
     for limit in sorted({factor * nbytes for nbytes in (least, plain) for factor in FORMS}):
         near = [entry for entry in pool if entry[0].nbytes <= limit]
-        found, index = min(near, key=lambda entry: (entry[0].work, entry[0].nbytes))
+        found, index = min(near, key=lambda entry: (entry[0].work + NODE_WORK * entry[0].added, entry[0].nbytes))
         form = Form(found.nbytes - least, index, tuple(found.regions))
         if found.regions and form not in forms:
             forms.append(form)
@@ -210,6 +212,11 @@ class Found(NamedTuple):
     """Multiplications and reading that are repeated."""
     regions: list[Region]
 
+    @property
+    def added(self) -> int:
+        """Number of nodes that were added."""
+        return (self.nbytes - self.most) // NODE_BYTES
+
 
 class Search:
     """Search for the walks of a graph whose memory, with that of its nodes, is the least."""
@@ -266,7 +273,14 @@ class Search:
             if barred[worst] or needs[worst] <= floor:
                 break
             reached = max((need for need, is_barred in zip(needs, barred, strict=True) if is_barred), default=floor)
-            limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, max(reached, floor), int(is_wide and not regions)
+            limits = (
+                nodes_max,
+                BANDS_MAX,
+                self._work_max,
+                NODE_BYTES,
+                max(reached, floor),
+                int(is_wide and not regions),
+            )
             closed = bytes(map(or_, barred, ends))
             found = _core.bands_find(self._tables, limits, ENOUGH, worst, closed, self._memo)
             if found is None or found[3] > WORTH_WALK * needs[worst]:

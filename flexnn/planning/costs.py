@@ -75,8 +75,7 @@ def graph_costs(
     nodes: list[NodeCosts] = []
     spilled = {spill.root for spill in graph.spills}
     seen = {} if seen is None else seen
-    encoded: dict[tuple[object, ...], NDArray[np.int32]] = {}
-    """Parameters of nodes that have their attributes in common: bands of a node."""
+    encoded: Encoded = {}
     zeros = 0
     for node in graph.nodes:
         table = stored_table(graph, node) if in_file and node.op in GATHERS else None
@@ -85,14 +84,7 @@ def graph_costs(
             constants, small_ones = _constants(graph, node, setting.io_align, has_table=table is not None)
             small |= dict.fromkeys(small_ones)
         shapes = *[kinds[t] for t in node.inputs], *[kinds[t] for t in node.outputs]
-        params = node.params
-        if not isinstance(params, np.ndarray):
-            strides = *[tensors[t].strides for t in node.inputs], tensors[node.outputs[0]].strides
-            same = node.op, id(node.attrs), shapes, strides
-            params = encoded.get(same)
-            if params is None:
-                params = encoded[same] = _core.encode_params(node.op, operators.encode(graph, node))
-            node.params = params
+        params = _encoded(graph, node, shapes, encoded)
         stores = bool(spilled) and roots[node.outputs[0]] in spilled
         alike = node.op, params.tobytes(), shapes, stores or (table and (table.rows, table.chunk_bytes))
         found = seen.get(alike)
@@ -128,6 +120,21 @@ def graph_costs(
     for w in small:
         costs.small_bytes += costs.occupied_bytes(graph.weights[w].offset, graph.weights[w].nbytes)
     return costs
+
+
+Encoded = dict[tuple[object, ...], "NDArray[np.int32]"]
+"""Parameters of nodes, by all that these depend on; bands of a node have their attributes in common."""
+
+
+def _encoded(graph: Graph, node: Node, shapes: tuple[object, ...], encoded: Encoded) -> NDArray[np.int32]:
+    """Return a node's parameters."""
+    if isinstance(node.params, np.ndarray):
+        return node.params
+    strides = [graph.tensors[t].strides for t in (*node.inputs, node.outputs[0])]
+    same = node.op, id(node.attrs), node.weight, shapes, *strides
+    if same not in encoded:
+        encoded[same] = _core.encode_params(node.op, operators.encode(graph, node))
+    return encoded[same]
 
 
 def _zeros(node: Node, params: NDArray[np.int32]) -> int:

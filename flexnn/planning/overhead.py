@@ -12,9 +12,9 @@ BASE_BYTES = 1_310_720
 NODE_BYTES = 8 << 10
 """Bytes of a node's graph, parameters and costs, in Python and in the program."""
 ADDED_BYTES = 3 << 10
-"""Bytes of a node that planning has added: 5 to 8 KiB with its step, in forms of the graph of which several are planned
-before one is chosen.
-"""
+"""Bytes of a node that planning has added, in the program and in what planning leaves on the heap."""
+SPILLING_BYTES = 2 << 10
+"""Bytes more of such a node in a form that spills: many forms are tried before."""
 STEP_BYTES = 512
 """Bytes of a step and the load before it: 88 in the plan, 260 in the engine, the rest for times of watched runs."""
 CHECKSUM_BYTES = 8
@@ -53,7 +53,7 @@ def overhead_bytes(
     return {
         "io": sum(graph.tensors[t].nbytes for t in graph.inputs) + outputs * output_sets,
         "program": NODE_BYTES * (len(graph.nodes) - graph.added)
-        + ADDED_BYTES * graph.added
+        + (ADDED_BYTES + (SPILLING_BYTES if graph.spills else 0)) * graph.added
         + STEP_BYTES * max(step_count, load_count)
         + CHECKSUM_BYTES * sum(weight.chunks for weight in graph.weights),
         "stacks": STACK_BYTES * threads + 2 * READER_BYTES,

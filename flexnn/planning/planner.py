@@ -40,6 +40,8 @@ WRITTEN = 3
 """Forms that spill which are written out to find the one that has the smallest budget."""
 CHOOSING_BYTES, CHOOSING_NODE_BYTES = 128 << 10, 1 << 10
 """Heap memory that several forms leave, of which one is chosen: at least, and for each node that the tightest adds."""
+CHOOSING_PART = 0.25
+"""Largest part of the memory beyond the smallest budget that is left for it."""
 NODES_KEPT = 300
 """Most nodes of forms whose planners are kept."""
 AS_FAST = 1 + 1e-9
@@ -169,7 +171,7 @@ class Planner:
         if not self._setting.spills or not self._spill_forms:
             return None
         tightest = min(self._spill_forms[:WRITTEN], key=self._minimum_of)  # sizes tell too little of nodes that fetch
-        least = min(self._whole.minimum, *([self._minimum_of(self._tight)] if self._tight else []))
+        least = self._whole.minimum if self._tight is None else self._minimum_of(self._tight)
         if self._minimum_of(tightest) > WORTH * least:
             return None
         self._spill_forms.remove(tightest)
@@ -271,7 +273,7 @@ class Planner:
     def _fastest_of(self, memory: int) -> Plan:
         """Return the fastest plan of the variants that fit, looked for from the least bound on."""
         tightest = self._spilling or self._tight
-        others = memory if tightest is None else memory - CHOOSING_BYTES - CHOOSING_NODE_BYTES * self._added[tightest]
+        others = memory if tightest is None else memory - self._left_bytes(tightest, memory)
         bounds: list[tuple[float, AnyForm | None]] = []
         if self._whole.minimum <= others:
             bounds.append((self._whole.bound_ms(others), None))
@@ -293,6 +295,11 @@ class Planner:
                 best = made if best is None or made.predicted_ms < best.predicted_ms else best
         assert best is not None
         return best.but(memory=memory, minimum_memory=lambda: self.minimum, bound_ms=bounds[0][0], plan_ms=spent)
+
+    def _left_bytes(self, tightest: AnyForm, memory: int) -> int:
+        """Return the bytes that are left free where a plan is not the tightest form's: less where memory is scarce."""
+        left = CHOOSING_BYTES + CHOOSING_NODE_BYTES * self._added[tightest]
+        return int(min(left, CHOOSING_PART * (memory - self._minima[tightest])))
 
     def _variant(self, form: AnyForm | None) -> VariantPlanner:
         """Return the planner of a form that was written before; None: of the whole."""

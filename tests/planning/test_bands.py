@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from pathlib import Path
 
@@ -206,3 +207,22 @@ def test_output_over_rows_that_a_later_band_reads() -> None:
     rows(first + 1)
     graph.tensors[graph.nodes[residual].outputs[0]].root = -1
     rows(first)
+
+
+def test_plans_keep_no_written_form() -> None:
+    """A session that runs keeps neither the nodes in bands nor their costs; a plan writes them out when asked."""
+    graph = CLASSICS["vgg19"]()
+    planner = Planner(graph, Setting(FAST_DISK, threads=2))
+    minimum = planner.minimum
+    plan = planner.plan(minimum)
+    assert len(plan.program.nodes) > len(graph.nodes)
+    before = [(node.op, node.inputs, node.outputs) for node in planner.tightest.graph.nodes]
+    planner.rest()
+    gc.collect()
+    assert sum(isinstance(found, Graph) and found.added > 0 for found in gc.get_objects()) == 0
+    assert [(node.op, node.inputs, node.outputs) for node in plan.graph.nodes] == before
+    plan.check()
+    assert planner.minimum == minimum
+    again = planner.plan(minimum)
+    assert (again.arena_bytes, again.predicted_ms) == (plan.arena_bytes, plan.predicted_ms)
+    assert (again.program.steps == plan.program.steps).all()

@@ -55,7 +55,7 @@ def test_the_smallest_budget_has_one_culprit() -> None:
     graph = vgg19()
     plan, told = _explained(graph, minimum_of(graph))
     assert told.smallest.workspace + told.smallest.weights < 0.1 * sum(told.smallest.activations.values())
-    assert plan.minimum_memory - BASE_BYTES - told.smallest.nbytes < 2 << 20
+    assert plan.minimum_memory - BASE_BYTES - told.smallest.nbytes < 3 << 20
     assert told.smallest.nbytes < plan.minimum_memory
     assert told.smallest_without <= plan.minimum_memory
 

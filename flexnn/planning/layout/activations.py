@@ -41,7 +41,8 @@ def best_placement(costs: Costs) -> Placement:
     acts, needs, every = _blocks(costs)
     if every.pairs > DENSE:
         return _placement(acts, needs, place_by_time(acts))
-    address = search(every, known=(address for _, address in _with_needs(acts, every))).address
+    known = (address for _, address in _with_needs(acts, every))
+    address = search(every, known=known, beside=sum(costs.io_bytes)).address
     return _placement(acts, needs, _first(address, len(acts)))
 
 

@@ -30,6 +30,8 @@ Hangs: TypeAlias = "NDArray[np.uint8]"
 
 SEARCH_NODES = 2000
 """Nodes that a search may visit while planning, in about 20 ms."""
+SEARCH_BYTES = 40
+"""Bytes of a search for each pair of blocks: it may take no more memory than what it places."""
 TRIES = 6
 """Capacities that a search tries between the bound and the best known placement."""
 
@@ -118,8 +120,10 @@ def portfolio(blocks: Blocks) -> Iterator[I64]:
             yield place_in_order(blocks, order(blocks), first_fit=first_fit)
 
 
-def search(blocks: Blocks, nodes_max: int = SEARCH_NODES, known: Iterable[I64] = ()) -> Found:
-    """Return the lowest placement of the portfolio, of ``known`` and of an exhaustive search of ``nodes_max`` nodes."""
+def search(blocks: Blocks, nodes_max: int = SEARCH_NODES, known: Iterable[I64] = (), beside: int = 0) -> Found:
+    """Return the lowest placement of the portfolio, of ``known`` and of an exhaustive search of ``nodes_max`` nodes.
+    ``beside``: bytes that a run takes beside the blocks, which the search may take, too.
+    """
     best, top = naive(blocks), sum(blocks.sizes.tolist())
     lower, nodes = blocks.bound, 0
     for address in chain(known, portfolio(blocks)):
@@ -127,7 +131,7 @@ def search(blocks: Blocks, nodes_max: int = SEARCH_NODES, known: Iterable[I64] =
             best, top = address, blocks.top(address)
         if top == lower:
             break
-    if top > lower and len(blocks) <= _core.SEARCH_BLOCKS_MAX:
+    if top > lower and len(blocks) <= _core.SEARCH_BLOCKS_MAX and SEARCH_BYTES * len(blocks) ** 2 <= lower + beside:
         grain = gcd(*blocks.sizes.tolist())
         capacity = low = lower
         for attempt in range(TRIES):
