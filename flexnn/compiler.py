@@ -6,9 +6,7 @@ onnx, hashlib and subprocess are imported lazily: they cost more memory than the
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flexnn.errors import CompileError, printable
 from flexnn.garbage import Uncollected
 from flexnn.graph.ir import GraphError
+from flexnn.model_files import Progress, check_places, check_regular, checked_precision, checked_rows, is_gguf, sha256
 from flexnn.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -28,13 +27,7 @@ if TYPE_CHECKING:
 ONNX_LACKS = "the onnx package: pip install 'flexnn[compile]'"
 _EXTRA = ("onnx", "google", "ml_dtypes")
 """Packages that come with the extra ``compile``."""
-Progress = Callable[[str, int, int], None]
-"""Called after each weight, with its name, the bytes done and the bytes in all; while the file is
-read, with no name.
-"""
 _Observer = Callable[[str, "Model | Graph | StoredModel | GraphError"], None]
-
-_READ_BYTES = 1 << 20
 
 
 def compile(  # noqa: A001 (a public name)
@@ -73,8 +66,7 @@ def compile(  # noqa: A001 (a public name)
     ``rows`` is for language models in GGUF files: by default, or with ``s8``, products with weights of types Q4_0, Q4_1
     and Q8_0 round the rows that they read to 8 bits, 32 numbers with one scale, as llama.cpp does; ``f32`` rounds
     nothing.
-    ``kv_capacity`` has sessions keep state of so many tokens where they do not ask for another number; a decoder in
-    which no past keys and values are found is refused.
+    ``kv_capacity`` has sessions keep state of so many tokens unless they ask for others; models without are refused.
     ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
     model hubs are: a model that you do not trust could so read any file.
     Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
@@ -82,9 +74,7 @@ def compile(  # noqa: A001 (a public name)
     source = os.fsdecode(model)
     target = os.fsdecode(output) if output is not None else os.path.splitext(source)[0] + ".flexnn"
     budget = None if memory is None else parse_bytes(memory)
-    if precision not in ("f32", "f16"):
-        raise ValueError(f"precision is {precision!r}; it must be f32 or f16")
-    wanted = _wanted("f16" if (weights, precision) == ("f32", "f16") else weights, calibrate)
+    wanted = _wanted("f16" if (weights, checked_precision(precision)) == ("f32", "f16") else weights, calibrate)
     compile_to(
         source,
         target,
@@ -95,20 +85,11 @@ def compile(  # noqa: A001 (a public name)
         memory=budget,
         wanted=wanted,
         precision=precision,
-        rows=_checked_rows(source, rows),
+        rows=checked_rows(source, rows),
         tell=tell,
         reduce=reduce,
     )
     return target
-
-
-def _checked_rows(source: str, rows: str | None) -> str | None:
-    """``rows``, if the model's may be rounded so."""
-    if rows not in (None, "f32", "s8"):
-        raise ValueError(f"rows is {rows!r}; it must be f32 or s8")
-    if rows == "s8" and not _is_gguf(source):
-        raise CompileError(f"{source}: rows of 8 bits are for GGUF files")
-    return rows
 
 
 def compile_to(
@@ -135,7 +116,7 @@ def compile_to(
     """
     from flexnn.graph.allowance import allowed
 
-    _check_places(source, target)
+    check_places(source, target)
     if os.path.exists(target) and os.path.samefile(source, target):
         raise CompileError(f"{target}: the artifact would overwrite the model; name another file with -o")
     externals: list[str] = []
@@ -190,7 +171,7 @@ def compile_first(
     """
     from flexnn.graph.ledger import counting
 
-    _check_places(source, target)
+    check_places(source, target)
     externals: list[str] = []
     later: list[Callable[[], None]] = []
 
@@ -249,7 +230,7 @@ def dump_stage(
     source, names = os.fsdecode(model), stages()
     if stage not in (*names, "all"):
         raise CompileError(f"no stage {stage!r}; the stages are {', '.join(names)}, all")
-    _check_regular(source)
+    check_regular(source)
     loaded = _load(source, follow_links=follow_links)
     _reduced(loaded, shapes or {}, reduce)()
     with contextlib.suppress(_Reached):
@@ -338,7 +319,7 @@ def _load(
     """Read the model; ``externals`` gets the names of files beside ``source``. Raises CompileError if onnx is not
     installed.
     """
-    if _is_gguf(source):
+    if is_gguf(source):
         from flexnn.llm.decoder import load_gguf
 
         return load_gguf(source, rows)
@@ -353,14 +334,6 @@ def _load(
     if externals is not None:
         externals += model.externals
     return model
-
-
-def _is_gguf(path: str) -> bool:
-    """Return whether a file is a GGUF file: its first bytes say so. Raises OSError."""
-    from flexnn.llm.gguf_file import is_gguf
-
-    with open(path, "rb") as file:
-        return is_gguf(file.read(4))
 
 
 def _contents(
@@ -477,33 +450,3 @@ def _store_templates(stored: StoredModel, shapes: list[list[tuple[int, ...]]]) -
         source = ArraySource(np.frombuffer(raw, np.uint8))
         weight = Weight("templates", "raw", len(raw), RAW_CHUNK_BYTES, source=source)
         stored.weights.insert(stored.templates, weight)  # what the model says about itself stays the last
-
-
-def _check_places(source: str, target: str) -> None:
-    """Refuse paths that would hang, waste the work or replace a device, before the model is read."""
-    _check_regular(source)
-    folder = os.path.dirname(target) or "."
-    if not target or not os.path.isdir(folder):
-        raise FileNotFoundError(errno.ENOENT, "no such folder for the artifact", folder if target else "''")
-    if os.path.exists(target) and not os.path.isfile(target):
-        raise CompileError(f"{target}: not a regular file, so an artifact cannot replace it")
-
-
-def _check_regular(source: str) -> None:
-    if not stat.S_ISREG(os.stat(source).st_mode):
-        raise CompileError(f"{source}: not a regular file")
-
-
-def sha256(path: str, progress: Progress | None = None) -> bytes:
-    """Return the SHA-256 of a file. Raises OSError."""
-    import hashlib
-
-    digest, done = hashlib.sha256(), 0
-    with open(path, "rb") as file:
-        total = os.fstat(file.fileno()).st_size
-        while block := file.read(_READ_BYTES):
-            digest.update(block)
-            done += len(block)
-            if progress and done <= total:
-                progress("", done, total)
-    return digest.digest()

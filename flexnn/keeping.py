@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from flexnn._core import OpenFile
-from flexnn.compiler import Progress, compile_first, compile_to, sha256
+from flexnn.compiler import compile_first, compile_to
 from flexnn.errors import CompileError
 from flexnn.files import cache_folder, held, is_own, own_folder, remove, replacing_in, scratch
 from flexnn.kept_artifacts import (
@@ -33,6 +33,7 @@ from flexnn.kept_artifacts import (
     read_entry,
     status_of,
 )
+from flexnn.model_files import Progress, sha256
 from flexnn.quick_dataclass import quick_dataclass
 from flexnn.units import parse_bytes
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import flexnn
-from flexnn import compiler, keeping, kept_artifacts, maker
+from flexnn import compiler, keeping, kept_artifacts, maker, model_files
 from tests.support.sessions import feed, write_branched_model
 
 WAIT_SECONDS = 60
@@ -150,7 +150,7 @@ def test_nothing_is_left_where_memory_is_short_or_the_user_says_so(monkeypatch: 
 
 def test_compiling_leaves_nothing(model: Path, tmp_path: Path) -> None:
     first = compiler.compile_first(
-        str(model), str(tmp_path / "a.flexnn"), {}, None, compiler.sha256(str(model)), lambda _: None
+        str(model), str(tmp_path / "a.flexnn"), {}, None, model_files.sha256(str(model)), lambda _: None
     )
     whole = Path(flexnn.compile(model))
     assert (tmp_path / "a.flexnn").stat().st_size < whole.stat().st_size

@@ -118,6 +118,13 @@ def _add_compile(commands: _Commands) -> None:
         metavar="SIZE",
         help="most memory that compiling may take, like 128MiB (default: no limit); what does not fit is refused",
     )
+    _add_forms(sub)
+    sub.add_argument("--quiet", action="store_true", help="do not report progress")
+    sub.set_defaults(command=_compile)
+
+
+def _add_forms(sub: argparse.ArgumentParser) -> None:
+    """Add what the artifact holds in another form than the model."""
     sub.add_argument(
         "--weights",
         metavar="FORM",
@@ -160,8 +167,6 @@ def _add_compile(commands: _Commands) -> None:
         help="have sessions keep the keys and values of a decoder as state, of so many tokens if they ask for no other"
         " number",
     )
-    sub.add_argument("--quiet", action="store_true", help="do not report progress")
-    sub.set_defaults(command=_compile)
 
 
 def _add_text(commands: _Commands) -> None:

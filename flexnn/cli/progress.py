@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from flexnn import units
-from flexnn.compiler import Progress
+from flexnn.model_files import Progress
 
 _STAGES = "reading the model", "packing weights"
 """Texts for reports without a name, and with that of a weight."""

@@ -38,7 +38,7 @@ MILDER_MAX = 2
 """Most forms that repeat less than the tightest, of which one budget's plans are made."""
 WRITTEN = 3
 """Forms that spill which are written out to find the one that has the smallest budget."""
-CHOOSING_BYTES, CHOOSING_NODE_BYTES = 128 << 10, 1 << 10
+CHOOSING_BYTES, CHOOSING_NODE_BYTES = 256 << 10, 1 << 10
 """Heap memory that several forms leave, of which one is chosen: at least, and for each node that the tightest adds."""
 CHOOSING_PART = 0.25
 """Largest part of the memory beyond the smallest budget that is left for it."""
