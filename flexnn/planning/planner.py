@@ -199,6 +199,7 @@ class Planner:
     def minimum(self) -> int:
         """Smallest budget in bytes."""
         tightest = self._spilling or self._tight
+        self._forget()
         return self._whole.minimum if tightest is None else self._minima[tightest]
 
     @property
@@ -219,6 +220,7 @@ class Planner:
         """Bytes that the working part of every plan has. Workspace for reading tables is not part of every plan."""
         least = self._whole.least_working_bytes if self._all_pinned is self._whole else self._whole.activation_bytes
         tight = self._planner_of(self._tight) if self._tight else None
+        self._forget()
         return min(least, tight.least_working_bytes) if tight else least
 
     def plan(self, memory: int | None) -> Plan:
@@ -294,6 +296,7 @@ class Planner:
                 spent += made.plan_ms
                 best = made if best is None or made.predicted_ms < best.predicted_ms else best
         assert best is not None
+        self._forget()
         return best.but(memory=memory, minimum_memory=lambda: self.minimum, bound_ms=bounds[0][0], plan_ms=spent)
 
     def _left_bytes(self, tightest: AnyForm, memory: int) -> int:
@@ -310,7 +313,9 @@ class Planner:
 
 def _written_again(graph: Graph, setting: Setting, form: AnyForm) -> Graph:
     """Return a form of a graph that a planner has written out before."""
+    planner = Planner(graph, setting)
     with Uncollected(len(graph.nodes)):
-        written = Planner(graph, setting).written(form)
+        written = planner.written(form)
+    planner.rest()
     assert written is not None
     return written

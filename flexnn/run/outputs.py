@@ -8,14 +8,16 @@ import contextlib
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flexnn import _core
 from flexnn.graph.ir import Array
 from flexnn.graph.large import LARGE_BYTES, mapping
-from flexnn.regions import Output
+
+if TYPE_CHECKING:
+    from flexnn.regions import Output  # which sessions of fixed shapes do without
 
 
 class Outputs:

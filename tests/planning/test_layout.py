@@ -141,7 +141,7 @@ NOT_AT_THE_BOUND = Blocks.of(
 @pytest.mark.parametrize("seed", range(-1, 60))
 def test_search_finds_the_optimum_and_proves_it(seed: int) -> None:
     blocks = NOT_AT_THE_BOUND if seed < 0 else _full_blocks(random.Random(seed), 3 + seed % 6, 4 + seed % 5)
-    found = search(blocks, 10**6)
+    found = search(blocks, 10**6, beside=1 << 20)
     assert found.lower == found.top == blocks.bound + (seed < 0)
     assert not _overlaps(blocks, found.address)
     for capacity in (found.top, found.top - 1):
