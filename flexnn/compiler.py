@@ -58,7 +58,7 @@ def compile(  # noqa: A001 (a public name)
     stops at half of it, since other inputs may be worse. ``tell`` is called with a table of what was chosen, which the
     artifact keeps.
     ``precision="f16"`` keeps maps between convolutions, and large weights unless ``weights`` says otherwise, in 16
-    bits: half the memory, about three decimal digits. Sums, inputs and outputs stay float32. A run in which such a
+    bits: half their bytes, two to four decimal digits. Sums, inputs and outputs stay float32. A run in which such a
     number is beyond 65,504 fails. Shapes must be known.
     ``reduce`` replaces outputs, by name, by what callers make of them at once, so that the whole output is never in
     memory: ``"argmax:AXIS"`` by the positions of the largest elements along an axis, ``"threshold:X"`` by whether each

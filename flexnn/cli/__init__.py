@@ -136,8 +136,8 @@ def _add_forms(sub: argparse.ArgumentParser) -> None:
         "--precision",
         choices=("f32", "f16"),
         default="f32",
-        help="f16: keep maps between convolutions in 16 bits, and large weights unless --weights says otherwise: half"
-        " the memory, about three decimal digits; sums, inputs and outputs stay float32; shapes must be known",
+        help="f16: store maps between convolutions in 16 bits, and large weights unless --weights says otherwise: half"
+        " their bytes, two to four decimal digits; sums, inputs and outputs stay float32; shapes must be known",
     )
     sub.add_argument(
         "--rows",
