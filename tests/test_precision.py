@@ -156,3 +156,19 @@ def test_a_model_of_large_maps_takes_less(tmp_path: Path) -> None:
     wide, half = (flexnn.plan(compiled(model, tmp_path, p), memory=None, threads=1) for p in ("f32", "f16"))
     assert half.activation_bytes < 0.6 * wide.activation_bytes
     assert half.minimum_memory < wide.minimum_memory
+
+
+def test_names_of_a_model_are_not_those_of_conversions(tmp_path: Path) -> None:
+    """A node that is named as a conversion of the compiler's stays where it is."""
+    nodes = [
+        helper.make_node("Conv", ["x", "stem"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Softmax", ["a"], ["b"], axis=1),
+        helper.make_node("Sin", ["b"], ["c"], name="act.wide"),
+        helper.make_node("Softmax", ["c"], ["y"], axis=1),
+    ]
+    model = model_of(nodes, {"x": (2, 3, 37, 29)}, ["y"], {"stem": weights(32, 3, 3, 3) * np.float32(8)})
+    with flexnn.Session(compiled(model, tmp_path)) as session:
+        [got] = session.run(None, FEED)
+    with flexnn.Session(compiled(model, tmp_path, "f32")) as session:
+        [wanted] = session.run(None, FEED)
+    assert np.linalg.norm(got - wanted) < ERROR * np.linalg.norm(wanted)

@@ -43,9 +43,10 @@ from .section import (
 )
 from .stored_source import StoredSource
 
-PARTS, STATE = ("weights", "keys", "model", "templates"), "kv_capacity"
-"""Parts of the section, and one that is there where the compiler was asked for state."""
+PARTS = ("weights", "keys", "model", "templates")
 """The parts of a model section."""
+STATE = "kv_capacity"
+"""A part that is there where the compiler was asked for state."""
 MODEL_PARTS = ("opset", "constants", "graph")
 GRAPH_PARTS = ("nodes", "constants", "inputs", "outputs")
 """The parts of the model in it, and of each of its graphs."""

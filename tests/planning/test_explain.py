@@ -55,6 +55,7 @@ def test_the_smallest_budget_has_one_culprit() -> None:
     plan, told = _explained(graph, minimum_of(graph))
     assert told.smallest.workspace + told.smallest.weights < 0.1 * sum(told.smallest.activations.values())
     assert plan.arena_bytes - told.smallest.nbytes < 1 << 19
+    assert plan.minimum_memory < 8 << 20
     assert told.smallest.nbytes < plan.minimum_memory
     assert told.smallest_without <= plan.minimum_memory
 

@@ -33,7 +33,7 @@ ELEMENTS_MIN = 1024
 def halve(graph: Graph) -> None:
     """Give activations 16 bits."""
     groups = _groups_of(graph)
-    _convert_joined(graph, groups)
+    conversions = _convert_joined(graph, groups)
     groups = _groups_of(graph)
     wide = _settled(graph, groups)
     for node in graph.nodes:
@@ -46,8 +46,9 @@ def halve(graph: Graph) -> None:
     for node in graph.nodes:
         if any(half[i] for i in (*node.inputs, *node.outputs)):
             _know(node, graph.tensors[node.outputs[0]].dtype)
-    for node in [node for node in graph.nodes if node.op == "unary" and node.name.endswith(_CONVERTED)]:
-        _drop(graph, node)
+    for node in conversions:
+        if node.op not in HALF.values():
+            _drop(graph, node)
 
 
 def _know(node: Node, dtype: str) -> None:
@@ -74,15 +75,18 @@ def _settled(graph: Graph, groups: _Groups) -> set[int]:
     return wide | {groups.of(i) for i, t in enumerate(graph.tensors) if t.weight >= 0 or t.dtype != "f32"}
 
 
-def _convert_joined(graph: Graph, groups: _Groups) -> None:
+def _convert_joined(graph: Graph, groups: _Groups) -> list[Node]:
     """Convert between values of a concatenation and operators that know float32 only, so that one such does not keep
-    all of them from having 16 bits.
+    all of them from having 16 bits. Return the conversions.
     """
     joined = {groups.of(node.outputs[0]) for node in graph.nodes if node.op == "concat"} - _settled(graph, groups)
     nodes: list[Node] = []
+    conversions: list[Node] = []
 
     def conversion(node: Node, x: int, y: int) -> Node:
-        return Node(node.name + _CONVERTED, "unary", [x], [y], {"kind": "none", "alpha": 0.0, "beta": 0.0})
+        made = Node(node.name + _CONVERTED, "unary", [x], [y], {"kind": "none", "alpha": 0.0, "beta": 0.0})
+        conversions.append(made)
+        return made
 
     def copied(i: int) -> int:
         graph.tensors.append(Tensor(graph.tensors[i].name, graph.tensors[i].shape))
@@ -97,12 +101,13 @@ def _convert_joined(graph: Graph, groups: _Groups) -> None:
         node.outputs = [made.get(i, i) for i in node.outputs]
         nodes += [node, *after]
     graph.nodes = nodes
+    return conversions
 
 
 def _drop(graph: Graph, conversion: Node) -> None:
     """Remove a conversion between values that are both float32."""
     (x,), (y,) = conversion.inputs, conversion.outputs
-    graph.nodes.remove(conversion)
+    graph.nodes = [node for node in graph.nodes if node is not conversion]
     for node in graph.nodes:
         node.inputs = [x if i == y else i for i in node.inputs]
 
