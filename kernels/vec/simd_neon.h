@@ -35,8 +35,7 @@ FX_INLINE void fx_load_f16(fx_v *to, const void *from) {
         vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)from + j * 4)));
 }
 FX_INLINE void fx_store_f16(void *to, const fx_v *from) {
-    FX_UNROLL for (int j = 0; j < 4; j++)
-        vst1_u16((uint16_t *)to + j * 4, vreinterpret_u16_f16(vcvt_f16_f32(from[j])));
+    FX_UNROLL for (int j = 0; j < 4; j++) vst1_u16((uint16_t *)to + j * 4, vreinterpret_u16_f16(vcvt_f16_f32(from[j])));
 }
 FX_INLINE void fx_load_s8(fx_v *to, const void *from) {
     const int8x16_t bytes = vld1q_s8(from);
