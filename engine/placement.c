@@ -79,3 +79,16 @@ fx_placement fx_place_threads(const char *root, const cpu_set_t *allowed, int th
         }
     return placement;
 }
+
+void fx_keep_off(fx_apart *apart, pthread_t thread, int cpu) {
+    cpu_set_t now;
+    if (cpu < 0 || pthread_getaffinity_np(thread, sizeof now, &now))
+        return;
+    if (!CPU_EQUAL(&now, &apart->left)) /* nothing was set, or others have */
+        apart->all = now;
+    apart->left = apart->all;
+    CPU_CLR(cpu, &apart->left);
+    if (!CPU_COUNT(&apart->left))
+        apart->left = apart->all;
+    pthread_setaffinity_np(thread, sizeof apart->left, &apart->left);
+}

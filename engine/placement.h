@@ -2,6 +2,7 @@
 #ifndef FLEXNN_ENGINE_PLACEMENT_H
 #define FLEXNN_ENGINE_PLACEMENT_H
 
+#include <pthread.h>
 #include <sched.h>
 
 #include "flexnn/cpu.h"
@@ -18,5 +19,15 @@ typedef struct fx_placement {
  * is on: in a container or under taskset the placement is already decided. Cores of at least half the largest capacity
  * compute if there are enough of them, else all do; a core of the smallest capacity loads. */
 fx_placement fx_place_threads(const char *root, const cpu_set_t *allowed, int threads);
+
+/* The CPUs of a thread that keeps off the CPU of the one that wakes it. */
+typedef struct fx_apart {
+    cpu_set_t all, left; /* that it may use; without the other's CPU, as last set */
+} fx_apart;
+
+/* Keeps the thread off a CPU, whose thread wakes it and goes on computing, unless it may use no other. Linux wakes it
+ * there, and leaves it there waiting, if it takes idle CPUs for busy ones: in a virtual machine whose host has put an
+ * idle CPU aside. What others set meanwhile as the thread's CPUs stays in force. */
+void fx_keep_off(fx_apart *apart, pthread_t thread, int cpu);
 
 #endif

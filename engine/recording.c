@@ -413,6 +413,7 @@ fx_status fx_recording_run(fx_recording *r, void *const *buffers, const int64_t 
     if (!goes_on)
         memset(r->counters, 0, r->tape.counter_count * sizeof *r->counters);
     e->sharing = &r->sharing;
+    fx_workers_keep_apart(&e->workers);
     fx_sharing_begin(&r->sharing, start);
     status = place_slots(r, buffers, buffer_bytes, goes_on);
     if (status != FX_OK)

@@ -205,6 +205,7 @@ fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint3
     fx_status status = fx_seals_check(e, &poll, error);
     if (status == FX_OK) {
         e->sharing = &b->sharing;
+        fx_workers_keep_apart(&e->workers);
         fx_sharing_begin(&b->sharing, fx_now_ns());
         status = fx_run_bound(b, buffers, next, next_count, &poll, stats, error);
         fx_sharing_end(&b->sharing, fx_now_ns());

@@ -98,8 +98,19 @@ static fx_status compute_alone(fx_workers *workers, uint32_t parts, fx_span *lan
     return FX_OK;
 }
 
+void fx_workers_keep_apart(fx_workers *workers) {
+    const int cpu = workers->spin_ns && workers->threads > 1 ? sched_getcpu() : workers->caller_cpu;
+    if (cpu == workers->caller_cpu)
+        return;
+    workers->caller_cpu = cpu;
+    for (int i = 1; i < workers->threads; i++)
+        fx_keep_off(&workers->list[i].apart, workers->list[i].thread, cpu);
+}
+
 /* Computes the job with all threads. */
 static fx_status compute_shared(fx_workers *workers, fx_poll *poll) {
+    if (atomic_load(&workers->work.sleepers))
+        fx_workers_keep_apart(workers);
     fx_job_offer(workers);
     const int64_t start = fx_now_ns();
     const uint32_t own = compute(workers, 0, &workers->jitter, poll);
@@ -163,6 +174,7 @@ int fx_workers_start(fx_workers *workers, int threads, const fx_placement *place
     atomic_init(&workers->status, FX_OK);
     atomic_init(&workers->stopping, 0);
     workers->generation = 0;
+    workers->caller_cpu = -1;
     workers->spare = spare ? *spare : (fx_spare){0};
     workers->jitter = fx_jitter_start(jitter_seed, 1);
     /* Spinning on a CPU that another thread needs, or in time that counts against a quota, only delays the work. */

@@ -15,6 +15,7 @@ typedef struct fx_worker {
     fx_workers *workers;
     pthread_t thread;
     int number; /* from 1; the caller is 0 */
+    fx_apart apart;
     fx_jitter jitter;
 } fx_worker;
 
@@ -48,6 +49,7 @@ struct fx_workers {
     int threads;     /* the caller among them */
     int cut_threads; /* for how many equal threads steps are cut into units */
     int64_t spin_ns;
+    int caller_cpu; /* that workers keep off, as last seen; negative: none */
     atomic_int stopping;
     fx_spare spare; /* use is NULL: nothing */
     fx_event work, finished;
@@ -65,6 +67,10 @@ struct fx_workers {
 int fx_workers_start(fx_workers *workers, int threads, const fx_placement *placement, uint32_t jitter_seed,
                      const fx_spare *spare);
 void fx_workers_stop(fx_workers *workers);
+
+/* Keeps workers off the caller's CPU, where there are as many CPUs as threads: at the start of a run, and before any
+ * is woken. */
+void fx_workers_keep_apart(fx_workers *workers);
 
 /* The phases that threads which share the tasks compute one after the other; 1: none of them has phases. */
 int32_t fx_workers_phases(const fx_task *tasks, uint32_t count);

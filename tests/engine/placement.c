@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static char root[] = "/tmp/flexnn-cores-XXXXXX";
 
@@ -115,7 +116,47 @@ static void capacities(void) {
     }
 }
 
+static _Atomic int has_to_end;
+
+static void *rest(void *arg) {
+    while (!has_to_end)
+        usleep(1000);
+    return arg;
+}
+
+/* A thread keeps off one CPU at a time, and what somebody else lets it use meanwhile holds. */
+static void apart(void) {
+    pthread_t thread;
+    fx_apart apart = {0};
+    cpu_set_t all, now, expected;
+    CHECK(!pthread_create(&thread, NULL, rest, NULL));
+    CHECK(!pthread_getaffinity_np(thread, sizeof all, &all));
+    int first = 0, last = CPU_SETSIZE - 1;
+    while (!CPU_ISSET(first, &all))
+        first++;
+    while (!CPU_ISSET(last, &all))
+        last--;
+    const int cpus[] = {first, -1, last, last};
+    for (int i = 0; i < 4; i++) {
+        fx_keep_off(&apart, thread, cpus[i]);
+        CHECK(!pthread_getaffinity_np(thread, sizeof now, &now));
+        expected = all;
+        if (first < last)
+            CPU_CLR(cpus[i] < 0 ? first : cpus[i], &expected);
+        CHECK(CPU_EQUAL(&now, &expected));
+    }
+    const cpu_set_t one = set_of(&last, 1); /* not what was left: that could not be told apart */
+    CHECK(!pthread_setaffinity_np(thread, sizeof one, &one));
+    for (int i = 0; i < 2; i++) {
+        fx_keep_off(&apart, thread, i ? last : first);
+        CHECK(!pthread_getaffinity_np(thread, sizeof now, &now) && CPU_EQUAL(&now, &one));
+    }
+    has_to_end = 1;
+    CHECK(!pthread_join(thread, NULL));
+}
+
 int main(void) {
+    apart();
     CHECK(mkdtemp(root));
     names_of_cores();
     capacities();

@@ -35,6 +35,7 @@ WRAPPED = (
     "pthread_join",
     "pthread_detach",
     "pthread_setname_np",
+    "sched_getcpu",
     "clock_gettime",
     "getrusage",
     "aligned_alloc",

@@ -1,4 +1,5 @@
 #include "model.h"
+#include "placement.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -243,6 +244,16 @@ int __wrap_pthread_detach(pthread_t number);
 int __wrap_pthread_detach(pthread_t number) {
     (void)number;
     return 0;
+}
+
+int __wrap_sched_getcpu(void);
+int __wrap_sched_getcpu(void) {
+    return 0;
+}
+
+/* Which CPU a thread is on changes nothing of what it does. */
+void fx_keep_off(fx_apart *apart, pthread_t thread, int cpu) {
+    (void)apart, (void)thread, (void)cpu;
 }
 
 int __wrap_pthread_setname_np(pthread_t number, const char *name);
