@@ -7,7 +7,8 @@ Slow: each operator in numpy (flexnn/graph/evaluate). Models without control flo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -45,12 +46,25 @@ def in_double(path: str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     return [values[port.name] for port in model.graph.outputs]
 
 
-def relative(got: list[np.ndarray], want: list[np.ndarray]) -> float:
-    """The largest relative L2 error of an output. Raises AssertionError where shapes or types differ, or what is wanted
-    is not finite.
+def _scores(mappings: Sequence[Mapping[Any, float]]) -> tuple[list[list[Any]], np.ndarray]:
+    """The labels of each row, and their scores."""
+    return [list(row) for row in mappings], np.array([list(row.values()) for row in mappings], np.float32)
+
+
+def relative(got: list[Any], want: list[Any]) -> float:
+    """The largest relative L2 error of an output. Raises AssertionError where shapes, types, labels or texts differ, or
+    what is wanted is not finite.
     """
     errors = [0.0]
     for a, b in zip(got, want, strict=True):
+        if not isinstance(b, np.ndarray):
+            expected, b = _scores(b)
+            if not isinstance(a, np.ndarray):  # as a file has them, scores are an array
+                labels, a = _scores(a)
+                assert labels == expected, f"{labels}, not {expected}"
+        if b.dtype == object:
+            assert a.tolist() == b.tolist(), "texts differ"
+            continue
         assert (a.shape, a.dtype) == (b.shape, b.dtype), f"{a.dtype}{a.shape}, not {b.dtype}{b.shape}"
         wide = b.astype(np.float64)
         assert np.isfinite(wide).all(), "an output is not finite: inputs of another scale?"

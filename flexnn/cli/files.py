@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from flexnn.files import replacing
+from flexnn.graph.labels import Mappings
 from flexnn.system.limits import Limits
 from flexnn.units import format_bytes
 
@@ -75,11 +76,20 @@ def written(path: str) -> Iterator[IO[bytes]]:
         raise OSError(error.errno, error.strerror, path) from None
 
 
-def write_npz(file: IO[bytes], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write arrays as np.savez does, under any names: that takes a name like ``file`` for a parameter of its own."""
+def _stored(outputs: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Outputs as arrays that need no pickle: of mappings, the scores and ``NAME.labels``; texts in a width for all."""
+    for name, value in outputs.items():
+        if isinstance(value, Mappings):
+            yield f"{name}.labels", np.array(value.names)
+            value = value.scores
+        yield name, value.astype(str) if value.dtype == object else value
+
+
+def write_npz(file: IO[bytes], outputs: Mapping[str, Any]) -> None:
+    """Write outputs as np.savez does, under any names: that takes a name like ``file`` for a parameter of its own."""
     import zipfile
 
     with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
-        for name, array in arrays.items():
+        for name, array in _stored(outputs):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)

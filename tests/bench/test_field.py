@@ -17,6 +17,7 @@ pytest.importorskip("onnxruntime")
 import flexnn
 from bench import rounds
 from bench.field import budget, digest, hosted, trained
+from bench.field.double import relative
 from bench.field.first import REPEATS, first_runs
 from tests.support.sessions import feed, smallest, write_model
 
@@ -193,3 +194,13 @@ def test_the_figures_name_what_is_beyond_a_limit() -> None:
         "smallest budget above what the session takes without limit: 0",
         "session_bytes above memory: 0",
     ]
+
+def test_labels_are_compared_as_such() -> None:
+    numbers = np.ones(2, np.float32)
+    texts = np.array(["a", "b"], object)
+    rows = [{"a": 1.0, "b": 2.0}]
+    assert relative([numbers, texts, rows], [numbers, texts.copy(), [dict(rows[0])]]) == 0
+    assert relative([[{"a": 1.0, "b": 3.0}]], [rows]) > 0.1
+    for got, want in ((texts[::-1], texts), ([{"a": 1.0, "c": 2.0}], rows), (numbers, texts)):
+        with pytest.raises(AssertionError):
+            relative([got], [want])

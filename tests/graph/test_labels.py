@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +87,17 @@ def test_labels_that_nodes_read_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(flexnn.FlexNNError, match="has labels, which only callers may read"):
         flexnn.compile(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("labels", [TEXTS, [7, 3, 11]])
+def test_run_saves_labels_and_scores(labels: Any, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(classifier("trees", labels).SerializeToString())
+    x = np.random.default_rng(0).standard_normal((4, FEATURES)).astype(np.float32)
+    np.savez(tmp_path / "in.npz", x=x)
+    command = [sys.executable, "-P", "-m", "flexnn", "run", "m.onnx", "--input", "in.npz", "--output", "o.npz"]
+    subprocess.run([*command, "--repeat", "1"], cwd=tmp_path, check=True, timeout=60)
+    best, rows = flexnn.Session(tmp_path / "m.onnx").run(None, {"x": x})
+    with np.load(tmp_path / "o.npz") as saved:
+        assert saved["label"].tolist() == best.tolist()
+        names = saved["probabilities.labels"].tolist()
+        assert [dict(zip(names, row, strict=True)) for row in saved["probabilities"].tolist()] == list(rows)
