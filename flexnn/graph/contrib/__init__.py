@@ -2,10 +2,20 @@
 
 Those of onnxruntime (com.microsoft), which models that its tools have optimised or quantised hold:
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md; and classic machine learning (ai.onnx.ml).
-Of the default domain, those whose output has as many elements as the data say (selection.py).
+Of the default domain, those whose output has as many elements as the data say (selection.py), and products of integers
+(integers.py).
 """
 
-from . import classic, fused, grouped_query, quantised, selection, sequences, trees  # noqa: F401 (each registers its operators)
+from . import (  # noqa: F401 (each registers its operators)
+    classic,
+    fused,
+    grouped_query,
+    integers,
+    quantised,
+    selection,
+    sequences,
+    trees,
+)
 from .expansion import EXPANSIONS, Expansion, Shared
 
 __all__ = ["EXPANSIONS", "Expansion", "Shared"]

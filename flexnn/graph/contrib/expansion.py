@@ -149,9 +149,13 @@ class Expansion:
         self._read.update(names)
         return {name: self.node.attrs[name] for name in names if name in self.node.attrs}
 
+    def known(self, name: str) -> Constant | None:
+        """The constant of this name."""
+        return self._graph.constants.get(name) or self._outer.get(name)
+
     def rank(self, index: int) -> int | None:
         """Dimensions of an input that is constant, else None."""
-        found = self._graph.constants.get(self.input(index)) or self._outer.get(self.input(index))
+        found = self.known(self.input(index))
         return len(found.shape) if found else None
 
     def dtype(self, index: int) -> str:
@@ -162,7 +166,7 @@ class Expansion:
     def constant(self, index: int, what: str) -> Constant:
         """The constant that an input must be."""
         name = self.input(index)
-        found = self._graph.constants.get(name) or self._outer.get(name)
+        found = self.known(name)
         if found is None:
             raise self.error(f"{what} (input {name!r}) is computed at run time, but must be constant")
         return found

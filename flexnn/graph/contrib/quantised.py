@@ -6,6 +6,7 @@ import numpy as np
 
 from ..sources import MappedSource
 from .expansion import Expansion, expands, source_of
+from .integers import product
 
 FLOAT = 1
 """TensorProto.DataType."""
@@ -32,14 +33,14 @@ def linear(e: Expansion) -> None:
 def dynamic_quantize_matmul(e: Expansion) -> None:
     """A, B, scale of B, its zero point, bias."""
     values, scale, zero = e.split("DynamicQuantizeLinear", (e.input(0),), ["", "", ""])
-    sums = e.add("MatMulInteger", values, e.input(1), zero, e.optional(3))
+    sums = product(e, values, e.input(1), zero, e.optional(3))
     _scaled(e, sums, e.add("Mul", scale, e.input(2)), e.optional(4))
 
 
 @expands("MatMulIntegerToFloat")
 def matmul_integer_to_float(e: Expansion) -> None:
     """A, B, scales of both, zero points of both, bias."""
-    sums = e.add("MatMulInteger", e.input(0), e.input(1), e.optional(4), e.optional(5))
+    sums = product(e, e.input(0), e.input(1), e.optional(4), e.optional(5))
     _scaled(e, sums, e.add("Mul", e.input(2), e.input(3)), e.optional(6))
 
 
@@ -72,7 +73,7 @@ def qgemm(e: Expansion) -> None:
         e.add("Transpose", e.input(i), perm=[1, 0]) if is_turned else e.input(i)
         for i, is_turned in zip((0, 3), turned, strict=True)
     )
-    sums = e.add("MatMulInteger", a, b, e.optional(2), e.optional(5))
+    sums = product(e, a, b, e.optional(2), e.optional(5))
     if e.optional(6):
         sums = e.add("Add", sums, e.input(6))
     _scaled(e, sums, _steps(e, alpha), "")

@@ -1,0 +1,110 @@
+"""Products of 8-bit integers by weights without a sign: less their zero points they take 9 bits.
+
+Kernels multiply bytes by bytes with a sign. A weight less its zero point is a number of 8 bits plus what is beyond, and
+of trained weights few are beyond: the input channels that these belong to are appended to the input once more, and to
+the weights what is beyond. Sums stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..model import ModelAttr
+from ..sources import MappedSource
+from .expansion import Expansion, expands, numbers_of, source_of
+
+APPENDED_PART = 8
+"""At most one of so many input channels is appended."""
+
+
+class _Axes(NamedTuple):
+    """Where an operator has the input channels, of its input and of its weights, and the weights' zero points."""
+
+    input: int
+    weight: int
+    zero: int
+
+
+_AXES = {"MatMulInteger": _Axes(-1, 0, 1), "ConvInteger": _Axes(1, 1, 0)}
+
+
+class _Signed(NamedTuple):
+    """Weights with a sign, by name, and the input channels that they multiply behind all."""
+
+    weight: str
+    channels: np.ndarray
+
+
+@expands("MatMulInteger", "ConvInteger", domain="")
+def integers(e: Expansion) -> None:
+    """A, B, their zero points."""
+    attrs = e.attrs(["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"])
+    inputs = [e.input(0), e.input(1), e.optional(2), e.optional(3)]
+    found = _signed_product(e, e.node.op_type, inputs, e.output(0), attrs)
+    if found is None:
+        e.nodes.append(e.node)
+    else:
+        e.nodes[-1].name = e.node.name
+
+
+def product(e: Expansion, *inputs: str) -> str:
+    """Add the product of two matrices, given with their zero points, and return the name of its output."""
+    return _signed_product(e, "MatMulInteger", inputs, "", {}) or e.add("MatMulInteger", *inputs)
+
+
+def _signed_product(
+    e: Expansion, op: str, inputs: Sequence[str], output: str, attrs: dict[str, ModelAttr]
+) -> str | None:
+    """Add the product with weights that have a sign; None where there are none."""
+    x, weight, zero_x, zero = inputs
+    found = _signed(e, weight, zero, _AXES[op]) if _is_of_bytes(attrs) else None
+    if found is None:
+        return None
+    if found.channels.size:
+        axis = _AXES[op].input
+        again = e.add("Gather", x, e.array(found.channels), axis=axis)
+        x = e.add("Concat", x, again, axis=axis)
+    return e.split(op, [x, found.weight, zero_x], [output], attrs)[0]
+
+
+def _is_of_bytes(attrs: dict[str, ModelAttr]) -> bool:
+    """Whether passes can make it an operator on bytes: a convolution of one group that pads nothing."""
+    return (
+        attrs.get("group", 1) == 1
+        and attrs.get("auto_pad", "NOTSET") in ("NOTSET", "VALID")
+        and not any(
+            attrs.get("pads", ())  # type: ignore[arg-type]
+        )
+    )
+
+
+def _signed(e: Expansion, name: str, zero: str, axes: _Axes) -> _Signed | None:
+    """The weights with a sign; None where they are not constant, have one, or too much is beyond 8 bits."""
+    weight, middle = e.known(name), e.known(zero)
+    if weight is None or middle is None or (weight.dtype, middle.dtype) != ("u8", "u8") or len(weight.shape) < 2:
+        return None
+    shape, axis = weight.shape, axes.weight
+    if middle.nbytes not in (1, shape[axes.zero]) or (axes.zero == 1 and len(shape) > 2):
+        return None
+    zeros = numbers_of(middle).reshape([-1 if i == axes.zero and middle.nbytes > 1 else 1 for i in range(len(shape))])
+    middles = zeros.astype(np.int16)
+    if (middles == 128).all() or not middles.all():  # their sign is one bit; what is beyond may not fit
+        return None
+    values = numbers_of(weight).reshape(shape)
+    most, least = (np.clip(middles + end, 0, 255).astype(np.uint8) for end in (127, -128))
+    others = tuple(i for i in range(len(shape)) if i != axis)
+    channels = np.flatnonzero(((values > most) | (values < least)).any(others))
+    if channels.size * APPENDED_PART > shape[axis]:
+        return None
+
+    def signed(v: np.ndarray) -> np.ndarray:
+        wide = v.reshape(shape) - middles
+        near = wide.clip(-128, 127)
+        return np.concatenate([near, (wide - near).take(channels, axis)], axis).astype(np.int8)
+
+    label = f"signed{axis}|{shape}|{middles.ravel().tolist()}|{channels.tolist()}"
+    made = tuple(d + channels.size * (i == axis) for i, d in enumerate(shape))
+    return _Signed(e.stored(made, "i8", MappedSource(source_of(weight), signed, label)), channels)
