@@ -1,5 +1,6 @@
 """Measured profiles in the user's cache folder, one file for an artifact on a CPU and a storage device, and one of the
-rates of each device, which other artifacts on it begin with.
+rates of each device, which other artifacts on it begin with; beside them what was decided for budgets
+(run/known_plans.py).
 
 The folder is the user's alone, and a file counts only where it is a plain one of this user's, of bounded size. Numbers
 are checked for their range: they can make plans slower, never wrong. A file is replaced whole (flexnn/files.py). If it
@@ -13,7 +14,7 @@ import math
 import os
 import time
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flexnn import _core
 from flexnn._core import _core as extension
@@ -86,33 +87,44 @@ def cache_holds(fd: int) -> bool:
 
 def load(key: str) -> Kept | None:
     """Return the profile under ``key``; None if there is none that can be used."""
-    import json  # importing flexnn does without
-
-    from flexnn.files import cache_folder, own_folder, read_own
-
     try:
-        with contextlib.closing(own_folder(cache_folder())) as opened:
-            raw = read_own(opened.fd, _name(key), FILE_BYTES_MAX)
-            with contextlib.suppress(OSError):
-                os.utime(_name(key), dir_fd=opened.fd, follow_symlinks=False)  # it was used
-        if sum(raw.count(mark) for mark in _MARKS) > MARKS_MAX or b"\\" in raw or not raw.isascii():
-            return None
-        return _decode(json.loads(raw), key)
+        found = read(key)
+        return None if found is None else _decode(found)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
+def read(key: str) -> dict[str, Any] | None:
+    """Return what is kept under ``key``; None if that cannot be. Raises OSError, ValueError or RecursionError."""
+    import json  # importing flexnn does without
+
+    from flexnn.files import cache_folder, own_folder, read_own
+
+    with contextlib.closing(own_folder(cache_folder())) as opened:
+        raw = read_own(opened.fd, _name(key), FILE_BYTES_MAX)
+        with contextlib.suppress(OSError):
+            os.utime(_name(key), dir_fd=opened.fd, follow_symlinks=False)  # it was used
+    if sum(raw.count(mark) for mark in _MARKS) > MARKS_MAX or b"\\" in raw or not raw.isascii():
+        return None
+    found = json.loads(raw)
+    return found if isinstance(found, dict) and found.get("key") == key else None
+
+
 def store(key: str, kept: Kept) -> None:
     """Write the profile under ``key`` if the folder can be written; of too many times, the last ones."""
+    machine = asdict(kept.machine)
+    for name in ("times", "scales"):
+        machine[name] = dict(list(machine[name].items())[-VARIANTS_MAX:])
+    write(key, {"arena_bytes": kept.arena_bytes, "tried": sorted(kept.tried)[:VARIANTS_MAX]} | machine)
+
+
+def write(key: str, found: dict[str, Any]) -> None:
+    """Keep an object for JSON under ``key`` if the folder can be written."""
     import json
 
     from flexnn.files import cache_folder, own_folder, replacing_in
 
-    machine = asdict(kept.machine)
-    for name in ("times", "scales"):
-        machine[name] = dict(list(machine[name].items())[-VARIANTS_MAX:])
-    head = {"key": key, "arena_bytes": kept.arena_bytes, "tried": sorted(kept.tried)[:VARIANTS_MAX]}
-    text = json.dumps(head | machine)
+    text = json.dumps({"key": key} | found)
     with (
         contextlib.suppress(OSError),
         contextlib.closing(own_folder(cache_folder(), make=True)) as opened,
@@ -149,8 +161,8 @@ def _is_name(name: str) -> bool:
     return len(model) == 16 and len(number) == 8 == len(rest) - 5 and not (model + number).strip("0123456789abcdef")
 
 
-def _decode(found: object, key: str) -> Kept | None:
-    if not isinstance(found, dict) or found["key"] != key or not isinstance(found["arena_bytes"], int):
+def _decode(found: dict[str, Any]) -> Kept | None:
+    if not isinstance(found["arena_bytes"], int):
         return None
     rates = {name: _number(found[name], *limits) for name, limits in _RANGES.items()}
     times, scales, tried = found["times"], found["scales"], found["tried"]

@@ -71,8 +71,9 @@ class Parts:
     ) -> None:
         self._artifact, self._direct_fd, self._threads = artifact, direct_fd, threads
         self._progress, self._as_planned = progress, as_planned
-        self._key = cache.key_of(artifact, threads, direct_fd >= 0)
-        self._kept = cache.load(self._key) or cache.Kept(MachineProfile.measure(), 0)
+        self.key = cache.key_of(artifact, threads, direct_fd >= 0)
+        """Name of the profile."""
+        self._kept = cache.load(self.key) or cache.Kept(MachineProfile.measure(), 0)
 
     @property
     def machine(self) -> MachineProfile:
@@ -146,7 +147,7 @@ class Parts:
         """Keep for later sessions by how much runs were faster or slower than predicted."""
         refined = watch.learnt(self._kept.machine)
         if refined:
-            cache.store(self._key, self._kept._replace(machine=refined))
+            cache.store(self.key, self._kept._replace(machine=refined))
 
     @property
     def _reads(self) -> bool:
@@ -207,7 +208,7 @@ class Parts:
             rates = MachineProfile(machine.flops_per_second, machine.bytes_per_second).with_storage_of(machine)
             cache.store(device, cache.Kept(rates, most_bytes))
         self._kept = cache.Kept(machine, max(most_bytes, self._kept.arena_bytes), tried)
-        cache.store(self._key, self._kept)
+        cache.store(self.key, self._kept)
 
 
 def _of_device(kept: cache.Kept | None, arena_bytes: int) -> MachineProfile | None:

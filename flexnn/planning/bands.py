@@ -10,7 +10,7 @@ budget is the same in processes that measure different rates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import accumulate, islice, pairwise
 from operator import or_
 from typing import NamedTuple
@@ -85,6 +85,16 @@ class Form(NamedTuple):
         for region in sorted(self.regions, reverse=True):  # from the last node, so that numbers of nodes hold
             form = split(form, way.costs, way.walks, rows_of(way.tables, region), region)
         return form
+
+
+def form_of(way: int, rows: Iterable[tuple[int, int, int]]) -> Form:
+    """Return the form that walks these regions of a graph. Raises ValueError where no form does."""
+    regions = tuple(sorted(Region(*row) for row in rows))
+    if not 1 <= len(regions) <= REGIONS_MAX or any(before.last >= after.first for before, after in pairwise(regions)):
+        raise ValueError("walks meet")
+    if any(not (region.first <= region.last < SEARCHED_MAX and 1 <= region.bands <= BANDS_MAX) for region in regions):
+        raise ValueError("no walk is like this")
+    return Form(0, way, regions)
 
 
 def banded(ways: Ways, whole_bytes: int) -> list[Form]:
@@ -189,9 +199,12 @@ class Ways:
             yield way
 
     def at(self, index: int) -> Way:
-        """Return the one with this number."""
+        """Return the one with this number. Raises IndexError."""
         if index not in self._kept:
-            self._kept[index] = next(islice(_ways(self.graph, self._costs, self._costs_of), index, None))
+            found = next(islice(_ways(self.graph, self._costs, self._costs_of), index, None), None)
+            if found is None:
+                raise IndexError(index)
+            self._kept[index] = found
         return self._kept[index]
 
     def keep(self, indices: Collection[int]) -> None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import add
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,19 @@ Records: TypeAlias = "NDArray[Any]"
 
 SLICES_IN_ROOM = (2, 4, 8)
 """Numbers of slices that are tried to fit the room of a node at once."""
+
+
+class Filled(NamedTuple):
+    """Limits and order of ``Drafting.fill``."""
+
+    rank: tuple[float, ...]
+    """Rank of each node: the lowest are pinned first."""
+    bytes_max: int
+    """Most bytes of the draft."""
+    next_bytes_max: int
+    """Most bytes of the rung above."""
+    looks: int
+    """Slices that are tried."""
 
 
 @quick_dataclass(slots=True, eq=False)
@@ -59,6 +72,10 @@ class Draft:
     """Predicted time of a run."""
     stall_s: float
     """Part of ``seconds`` in which computing waits for loads."""
+    from_top: bool = False
+    """Whether loads lie at the highest addresses that are free."""
+    filled: Filled | None = None
+    """Way in which more slices were pinned after that; None: none were."""
 
     def homes(self) -> list[int]:
         """Return for each slice the index of the slice in whose place it lies: where nodes share weights, the first
@@ -219,14 +236,15 @@ class Drafting:
             nbytes=outcome[2],
             seconds=outcome[0],
             stall_s=outcome[1],
+            from_top=from_top,
         )
 
-    def fill(self, draft: Draft, rank: Sequence[float], bytes_max: int, next_bytes_max: int, looks: int) -> Draft:
+    def fill(self, draft: Draft, filled: Filled) -> Draft:
         """Return the draft with more slices pinned in ``bytes_max``, those that save the most time first, or those of
         nodes with the lowest ``rank`` (fx_fill). Nothing else moves, and more bytes up to ``next_bytes_max`` are never
         slower.
         """
-        node, price = draft.steps["node"].tolist(), list(rank)
+        node, price = draft.steps["node"].tolist(), filled.rank
         names = "step", "is_pinned", "file_offset"
         rows = zip(*(draft.slices[name].tolist() for name in names), strict=True)
         prices = {
@@ -235,9 +253,7 @@ class Drafting:
             if not is_pinned and offset < _core.SPILL_FROM
         }
         order = np.array(sorted(prices, key=prices.__getitem__), np.int32)
-        outcome, steps, slices = self._core.fill(
-            draft.steps, draft.slices, order, draft.working_bytes, bytes_max, next_bytes_max, looks
-        )
+        outcome, steps, slices = self._core.fill(draft.steps, draft.slices, order, draft.working_bytes, *filled[1:])
         return replace(
             draft,
             steps=np.frombuffer(steps, _core.DRAFT_STEP_DTYPE),
@@ -245,6 +261,7 @@ class Drafting:
             nbytes=outcome[2],
             seconds=outcome[0],
             stall_s=outcome[1],
+            filled=filled,
         )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from flexnn import _core
 
-from .drafts import SLICES_IN_ROOM, Draft, Drafting, Records
+from .drafts import SLICES_IN_ROOM, Draft, Drafting, Filled, Records
 from .types import LINE, Costs
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class Ladder:
     def _fill(self, draft: Draft, bound: Bound, rung: _Rung, bytes_max: int) -> Draft:
         """Return a draft of the rung with more pinned in ``bytes_max``."""
         looks = LOOKS // len(self._costs.nodes)
-        return self._drafting.fill(draft, bound.price, bytes_max, rung.next_bytes_max, looks)
+        return self._drafting.fill(draft, Filled(tuple(bound.price), bytes_max, rung.next_bytes_max, looks))
 
     def _drafted(self, bytes_max: int, bound: Bound, best: Draft) -> Draft:
         """Return the best of ``best`` and of new drafts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from functools import cached_property, partial
@@ -23,6 +24,7 @@ from .variant_planner import VariantPlanner
 
 if TYPE_CHECKING:
     from .bands import Form, Ways
+    from .decisions import Decisions
     from .grouping import Grouping
     from .spill_forms import SpillForm
 
@@ -44,6 +46,8 @@ CHOOSING_PART = 0.25
 """Largest part of the memory beyond the smallest budget that is left for it."""
 NODES_KEPT = 300
 """Most nodes of forms whose planners are kept."""
+PACES = 1.1
+"""Largest factor between the paces (``VariantPlanner.pace``) of now and of when a plan was decided."""
 AS_FAST = 1 + 1e-9
 """Time as a multiple of the fastest kernels' at which activations are left whole."""
 
@@ -269,7 +273,8 @@ class Planner:
             if bound <= fastest:
                 best = self._whole.plan(memory)
                 if best.predicted_ms <= fastest:  # bands compute no less
-                    return best.but(minimum_memory=lambda: self.minimum, bound_ms=bound)
+                    decisions = best.decisions and self._decided(best.decisions, None, bound)
+                    return best.but(minimum_memory=lambda: self.minimum, bound_ms=bound, decisions=decisions)
         return self._fastest_of(memory)
 
     def _fastest_of(self, memory: int) -> Plan:
@@ -285,6 +290,7 @@ class Planner:
         bounds += [(self._variant(form).bound_ms(others), form) for form in within]
         bounds.sort(key=itemgetter(0))
         best: Plan | None = None
+        best_form: AnyForm | None = None
         spent = 0.0
         for bound, form in bounds:
             if best is None or bound < best.predicted_ms:
@@ -294,10 +300,50 @@ class Planner:
                 room = memory if form == tightest else others
                 made = variant.plan(room, math.inf if best is None else best.predicted_ms)
                 spent += made.plan_ms
-                best = made if best is None or made.predicted_ms < best.predicted_ms else best
+                if best is None or made.predicted_ms < best.predicted_ms:
+                    best, best_form = made, form
         assert best is not None
         self._forget()
-        return best.but(memory=memory, minimum_memory=lambda: self.minimum, bound_ms=bounds[0][0], plan_ms=spent)
+        bound = bounds[0][0]
+        decisions = best.decisions and self._decided(best.decisions, best_form, bound)
+        known = {"memory": memory, "bound_ms": bound, "plan_ms": spent, "decisions": decisions}
+        return best.but(minimum_memory=lambda: self.minimum, **known)
+
+    def _decided(self, decisions: Decisions, form: AnyForm | None, bound_ms: float) -> Decisions | None:
+        """Return decisions of a plan of a form; None where the form is not told."""
+        if form is None:
+            return decisions.in_form(None, bound_ms, self._whole.pace)
+        from .bands import Form
+
+        if not isinstance(form, Form):
+            return None  # few sessions spill
+        return decisions.in_form(form, bound_ms, self._whole.pace)
+
+    def follow(self, decisions: Decisions, memory: int) -> Plan | None:
+        """Return the plan for ``memory`` bytes that decisions of another planner of the graph make; None where they
+        make none, or where the machine computes and reads at other rates than then, so that others may be better.
+        """
+        if self._setting.spills or (self._setting.deterministic and decisions.regions is not None):
+            return None
+        if not 1 / PACES <= decisions.pace / self._whole.pace <= PACES:
+            return None
+        with Uncollected(len(self._graph.nodes)), contextlib.suppress(ValueError, IndexError, AssertionError):
+            plan = self._variant_of(decisions).follow(decisions, memory)
+            self._forget()
+            return plan and plan.but(minimum_memory=lambda: self.minimum)
+        self._forget()
+        return None
+
+    def _variant_of(self, decisions: Decisions) -> VariantPlanner:
+        """Return the planner of the form that was decided. Raises ValueError, IndexError or AssertionError."""
+        if decisions.regions is None:
+            return self._whole
+        from .bands import form_of
+
+        form = form_of(decisions.way, decisions.regions)
+        graph = form.written(self._ways)
+        again = partial(_written_again, self._graph, self._setting, form)
+        return VariantPlanner(graph, self._setting, costs=self._costs_of(graph), again=again)
 
     def _left_bytes(self, tightest: AnyForm, memory: int) -> int:
         """Return the bytes that are left free where a plan is not the tightest form's: less where memory is scarce."""

@@ -15,6 +15,7 @@ from flexnn.graph.operators import OPERATORS
 from .types import Program
 
 if TYPE_CHECKING:
+    from .decisions import Decisions
     from .explain import Explanation
 
 
@@ -75,6 +76,8 @@ class Plan:
     """Predicted times by number of groups, where that was chosen by them; None: one by one."""
     explanation: Explanation | None = None
     """Explanation of the plan's memory and time, if that was asked for."""
+    decisions: Decisions | None = None
+    """Decisions that make this plan again without a search, if it was searched for."""
 
     def but(self, **changes: Any) -> Plan:
         """Return the plan with other fields; its graph and its smallest budget are not computed for that."""

@@ -22,6 +22,7 @@ import numpy as np
 from flexnn.graph.ir import Graph
 
 from .costs import graph_costs
+from .decisions import Decisions
 from .drafts import SLICES_IN_ROOM, Draft, Drafting, Records
 from .errors import BudgetError
 from .layout import alternative_placements, best_placement
@@ -216,14 +217,42 @@ class VariantPlanner:
         if memory is not None and memory < self.minimum:
             raise BudgetError(self.minimum, memory, parts=self.smallest_parts)
         draft = None if self._graph.spills else self._unlimited()
+        decisions: Decisions | None = None
         if draft is None or (memory is not None and self._fixed_bytes + draft.nbytes > memory):
             assert memory is not None  # without a limit nothing is spilled
             bytes_max = max(memory - DRAFTING_BYTES, self.minimum) - self._fixed_bytes
             draft = self._ladder().best_within(
                 bytes_max, self._tight_draft(), FIRST_RUNG * self.minimum, known_ms / 1e3
             )
+            index = [drafting.placement for drafting in self._draftings].index(draft.placement)
+            decisions = Decisions.of(draft, self._costs, index)
         bound_s = self._fastest_s() if memory is None else self._bound(memory).seconds
-        return self._encoded(draft, memory, bound_s, started)
+        plan = self._encoded(draft, memory, bound_s, started)
+        plan.decisions = decisions
+        return plan
+
+    @property
+    def pace(self) -> float:
+        """Bytes that the storage gives in the time of all nodes' fastest kernels: what is decided depends on it."""
+        return self._fastest_s() * self._machine.storage_bytes_per_second
+
+    def follow(self, decisions: Decisions, memory: int) -> Plan | None:
+        """Return the plan for ``memory`` bytes that is made by these decisions; None where it would take more. Raises
+        ValueError or IndexError where they are of another graph.
+        """
+        started = time.perf_counter_ns()
+        drafting = self._draftings[decisions.placement] if decisions.placement else self._drafting
+        working_bytes, choices = decisions.working_bytes, decisions.choices(self._costs)
+        if self._fixed_bytes + working_bytes > memory:
+            return None
+        draft = drafting.place(choices, working_bytes, from_top=decisions.from_top)
+        if decisions.filled is not None:
+            if len(decisions.filled.rank) != len(choices):
+                raise ValueError("of another graph")
+            draft = drafting.fill(draft, decisions.filled)
+        if self._fixed_bytes + draft.nbytes > memory:
+            return None
+        return self._encoded(draft, memory, decisions.bound_ms / 1e3, started)
 
     def plan_over(self, pins: Pins, working_bytes: int, *, smallest: bool = False) -> Plan:
         """Return the plan that pins these bytes of the file, and whose working part has so many bytes, or more where

@@ -256,12 +256,21 @@ class FixedRun:
         return memory - sum(setting.overhead(planner.tightest.graph, 0, 0, setting.threads).values())
 
     def _plan_anew(self, groups: Groups) -> Plan:
-        """Make the planner for the machine as it is known now; return its plan."""
+        """Make the planner for the machine as it is known now; return its plan, or the one of an earlier session."""
+        options, parts = self._options, self._parts
         self._planner = Planner(self._graph, self._setting(), groups=groups)
-        return self._plan_for(self._options.memory)
+        if options.memory is None or parts is None or self._is_new or groups is not None or options.spill is not None:
+            return self._plan_for(options.memory)
+        from .known_plans import plan_known
+
+        key = f"{parts.key} plan {options.memory} {options.output_sets} {options.deterministic}"
+        plan = plan_known(self._planner, options.memory, key)
+        self._planner.rest()
+        return plan
 
     def _plan_for(self, memory: int | None) -> Plan:
         plan = self._planner.plan(memory)
+        plan.decisions = None  # few are kept
         self._planner.rest()
         return plan
 

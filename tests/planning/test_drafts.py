@@ -16,7 +16,7 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.costs import graph_costs
-from flexnn.planning.drafts import Drafting, _twins
+from flexnn.planning.drafts import Drafting, Filled, _twins
 from flexnn.planning.layout import place_activations
 from flexnn.planning.types import Costs, Placement
 from tests.support.plan_graphs import mobilenet, random_graph, resnet
@@ -130,17 +130,17 @@ def test_what_was_drafted_before_does_not_matter(seed: int) -> None:
         assert draft.slices.tobytes() == fresh.slices.tobytes()
         assert (draft.nbytes, draft.seconds) == (fresh.nbytes, fresh.seconds)
         if turn % 5 == 4:  # leaves slices that are no choices'
-            used.fill(draft, np.arange(used.node_count), draft.nbytes + (1 << 20), draft.nbytes + (1 << 20), 50)
+            used.fill(draft, Filled(tuple(range(used.node_count)), *[draft.nbytes + (1 << 20)] * 2, 50))
 
 
 def test_filling_is_monotone() -> None:
     _, placement, drafting = _stages(resnet())
     working = placement.working_bytes_min + (1 << 20)
     draft = drafting.place(drafting.choose(order_of(drafting.item_bytes), working, working, 4)[0], working)
-    rank = np.arange(drafting.node_count)
+    rank = tuple(range(drafting.node_count))
     times, most = [], draft.nbytes + (60 << 20)
     for spare in range(0, 60 << 20, 5 << 20):
-        filled = drafting.fill(draft, rank, draft.nbytes + spare, most, 200)
+        filled = drafting.fill(draft, Filled(rank, draft.nbytes + spare, most, 200))
         assert filled.nbytes <= draft.nbytes + spare
         assert (filled.slices["wait_steps"] == draft.slices["wait_steps"]).all()
         assert filled.steps["wait_loads"][-1] == (filled.slices["is_pinned"] == 0).sum()
@@ -154,8 +154,8 @@ def test_filling_pins_what_is_waited_for() -> None:
     _, placement, drafting = _stages(resnet())
     working = placement.working_bytes_min + (1 << 20)
     draft = drafting.place(drafting.choose(order_of(drafting.item_bytes), working, working, 4)[0], working)
-    rank, memory = np.arange(drafting.node_count), draft.nbytes + (10 << 20)
-    looking, ranked = (drafting.fill(draft, rank, memory, memory, looks).seconds for looks in (2000, 0))
+    rank, memory = tuple(range(drafting.node_count)), draft.nbytes + (10 << 20)
+    looking, ranked = (drafting.fill(draft, Filled(rank, memory, memory, looks)).seconds for looks in (2000, 0))
     assert looking < 0.99 * ranked
 
 
@@ -183,7 +183,7 @@ def test_annealing_goes_on_from_what_filling_pinned() -> None:
     working = placement.working_bytes_min + (1 << 18)
     draft = drafting.place(drafting.choose(order_of(drafting.item_bytes), working, working, 4)[0], working)
     memory = draft.nbytes + (3 << 20)
-    filled = drafting.fill(draft, np.arange(drafting.node_count), memory, memory, 200)
+    filled = drafting.fill(draft, Filled(tuple(range(drafting.node_count)), memory, memory, 200))
     annealed = drafting.anneal(filled, memory, 0)
     assert annealed.seconds <= filled.seconds < draft.seconds
     pinned = drafting._as_pinned(filled)

@@ -1,0 +1,34 @@
+"""Plans of budgets that earlier sessions searched for: what was decided is kept beside the machine's profile.
+
+A plan is searched for in tens of milliseconds where a budget is small; what the search decided is read and followed in
+a fraction of that (planning/decisions.py). Where that cannot be read, does not fit, or was decided at other rates, the
+plan is searched for. So the file can make plans slower, never wrong: addresses are computed again, and the engine
+checks the program as any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from flexnn.measure import cache
+from flexnn.planning import Plan, Planner
+from flexnn.planning.decisions import read
+
+WORTH_MS = 4.0
+"""Time of planning from which its outcome is kept."""
+
+
+def plan_known(planner: Planner, memory: int, key: str) -> Plan:
+    """Return the plan for ``memory`` bytes: that which is kept under ``key``, or one that is searched for and kept.
+    Raises BudgetError.
+    """
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        found = cache.read(key)
+        plan = planner.follow(read(found), memory) if found else None
+        if plan is not None:
+            return plan
+    plan = planner.plan(memory)
+    if plan.decisions is not None and plan.plan_ms >= WORTH_MS:
+        cache.write(key, plan.decisions.described())
+    plan.decisions = None
+    return plan
