@@ -1,5 +1,4 @@
-/* When places, as of the arena, were last touched. Asked for targets alone that are known before: of loads, or others.
- */
+/* When places, as of the arena, were last touched; asked for targets alone that are known before, as those of loads. */
 #ifndef FLEXNN_ENGINE_LAST_TOUCH_H
 #define FLEXNN_ENGINE_LAST_TOUCH_H
 
