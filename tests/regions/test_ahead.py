@@ -231,7 +231,7 @@ def test_what_lies_behind_a_closed_part_counts_where_it_lies(closed: str, tmp_pa
 
 
 def test_a_tensor_of_more_bytes_than_there_are_addresses(tmp_path: Path) -> None:
-    """The refusal was numpy's "iterator is too large"; it names what the tensor would take, and without a limit the node."""
+    """The refusal was numpy's "iterator is too large"; it says what it would take, and without a limit, which node."""
     made = [node("Tile", ["x", "repeats"], ["y"], "tiles")]
     repeats = {"repeats": np.array([2**31, 2**31], np.int64)}
     model = model_of(graph_of(made, [value("x", F32, ["a", 3])], [value("y", F32, ["b", "c"])], repeats))
@@ -239,5 +239,5 @@ def test_a_tensor_of_more_bytes_than_there_are_addresses(tmp_path: Path) -> None
     with opened(tmp_path, model, memory=64 << 20) as session, pytest.raises(flexnn.BudgetError) as error:
         session.run(None, feed)
     assert error.value.minimum > 12 << 62
-    with opened(tmp_path, model) as session, pytest.raises(flexnn.FlexNNError, match="'?tiles'?.*too (big|large)"):
+    with opened(tmp_path, model) as session, pytest.raises(flexnn.FlexNNError, match=r"'tiles': .* too big"):
         session.run(None, feed)
