@@ -20,8 +20,8 @@ static int64_t edges_up_to(const fx_last_touch *t, int64_t place) {
     return low;
 }
 
-fx_status fx_last_touch_make(fx_last_touch *t, const fx_program *p) {
-    const size_t most = 2 * (size_t)p->load_count;
+fx_status fx_last_touch_make(fx_last_touch *t, const fx_range *targets, int64_t count) {
+    const size_t most = 2 * (size_t)count;
     size_t leaves = 1;
     while (leaves < most)
         leaves *= 2;
@@ -33,10 +33,9 @@ fx_status fx_last_touch_make(fx_last_touch *t, const fx_program *p) {
         fx_last_touch_free(t);
         return FX_ERR_MEMORY;
     }
-    for (uint32_t i = 0; i < p->load_count; i++) {
-        const fx_range target = fx_load_target(&p->loads[i]);
-        t->edges[2 * i] = target.lo;
-        t->edges[2 * i + 1] = target.hi;
+    for (int64_t i = 0; i < count; i++) {
+        t->edges[2 * i] = targets[i].lo;
+        t->edges[2 * i + 1] = targets[i].hi;
     }
     qsort(t->edges, most, sizeof *t->edges, by_place);
     for (size_t i = 0; i < most; i++)
@@ -59,6 +58,16 @@ static void leaves_of(const fx_last_touch *t, fx_range range, int64_t *low, int6
     *high = t->first_leaf + (end < t->edge_count - 1 ? end : t->edge_count - 1);
 }
 
+static uint32_t later(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+/* Notes that all of a node is touched. */
+static void touch(fx_last_touch *t, int64_t node, uint32_t time) {
+    t->whole[node] = later(t->whole[node], time);
+    t->any[node] = later(t->any[node], time);
+}
+
 void fx_last_touch_note(fx_last_touch *t, fx_range range, uint32_t time) {
     int64_t low, high;
     if (range.lo >= range.hi)
@@ -67,17 +76,13 @@ void fx_last_touch_note(fx_last_touch *t, fx_range range, uint32_t time) {
     if (low >= high)
         return;
     for (int64_t i = low, j = high - 1; i; i /= 2, j /= 2)
-        t->any[i] = t->any[j] = time;
+        t->any[i] = later(t->any[i], time), t->any[j] = later(t->any[j], time);
     for (; low < high; low /= 2, high /= 2) {
         if (low & 1)
-            t->whole[low] = t->any[low] = time, low++;
+            touch(t, low++, time);
         if (high & 1)
-            high--, t->whole[high] = t->any[high] = time;
+            touch(t, --high, time);
     }
-}
-
-static uint32_t later(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
 }
 
 uint32_t fx_last_touch_of(const fx_last_touch *t, fx_range target) {

@@ -7,8 +7,9 @@
 /* Whether in a program that is otherwise good
  *   - a node's workspace is apart from its operands (it holds addresses), from pinned weights and from the zeros,
  *   - no output and no load lies over a pinned weight or the zeros,
- *   - no load can run at the same time as a step that touches its target.
- * FX_ERR_OVERLAP, FX_ERR_MEMORY; FX_ERR_PARAMS if this would take too long to find out. */
+ *   - no load can run at the same time as a step that touches its target,
+ *   - no step of a group writes where another one of it reads or writes.
+ * FX_ERR_OVERLAP or FX_ERR_MEMORY. */
 fx_status fx_program_check_overlaps(const fx_program *p, int threads, fx_error *error);
 
 #endif

@@ -2,6 +2,8 @@
 
 #include "last_touch.h"
 
+#include <stdlib.h>
+
 /* Walks the program group by group, or step by step where it has no groups. */
 typedef struct cursor {
     uint32_t group, first, count;
@@ -94,7 +96,13 @@ static fx_status compare_pairs(const fx_program *p, const fx_node_ranges *nodes,
 static fx_status compare_last(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
     const int64_t shift = (int64_t)p->step_count + 1; /* times begin at 1 */
     fx_last_touch last;
-    fx_status status = fx_last_touch_make(&last, p);
+    fx_range *targets = calloc(p->load_count, sizeof *targets);
+    fx_status status = targets ? FX_OK : FX_ERR_MEMORY;
+    for (uint32_t i = 0; i < p->load_count && targets; i++)
+        targets[i] = fx_load_target(&p->loads[i]);
+    if (status == FX_OK)
+        status = fx_last_touch_make(&last, targets, p->load_count);
+    free(targets);
     if (status != FX_OK)
         return fx_overlap_error(error, status, -1, NULL);
     times t = times_start(p);

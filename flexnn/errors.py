@@ -22,7 +22,8 @@ def printable(text: str, most: int = TEXT_MAX) -> str:
 def one_line(error: BaseException) -> str:
     """Return what an error says, with its notes, in one line."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        name = error.filename.replace("\n", "\\n") if isinstance(error.filename, str) else error.filename
+        return f"{name}: {error.strerror}" if name else error.strerror
     return " ".join("; ".join((str(error), *getattr(error, "__notes__", ()))).split())
 
 

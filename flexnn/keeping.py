@@ -175,7 +175,7 @@ def _compile(making: _Making, digest: bytes, key: str) -> tuple[list[str] | None
         os.chmod(made, 0o600)
         with contextlib.closing(own_folder(os.path.dirname(made))) as own:
             file = held(own.fd, os.path.basename(made))
-        os.rename(made, key + ARTIFACT, dst_dir_fd=opened.fd)
+        _place(opened, made, key + ARTIFACT)
     entry: dict[str, Any] = {
         "model": os.path.abspath(model),
         "externals": digests,
@@ -186,6 +186,15 @@ def _compile(making: _Making, digest: bytes, key: str) -> tuple[list[str] | None
         waited.rest = partial(_complete, key, rest)
     _write(opened, key + ENTRY, entry)
     return externals, file
+
+
+def _place(opened: OpenFile, made: str, name: str) -> None:
+    """Give an artifact that was made its name in the open folder. Raises OSError."""
+    try:
+        os.rename(made, name, dst_dir_fd=opened.fd)
+    except IsADirectoryError as error:  # not made here, so not removed
+        path = os.path.join(folder(), name)
+        raise IsADirectoryError(error.errno, "a folder lies in a kept artifact's place; remove it", path) from None
 
 
 def _was_left(opened: OpenFile, key: str) -> bool:
@@ -207,7 +216,7 @@ def _complete(key: str, rest: Callable[[str], None]) -> None:
             if entry != before or entry["status"] != entry_status(opened.fd, key + ARTIFACT):
                 return
             noted = _notes(opened, key + ARTIFACT)
-            os.rename(made, key + ARTIFACT, dst_dir_fd=opened.fd)
+            _place(opened, made, key + ARTIFACT)
             del entry[LEFT]
             entry["status"] = entry_status(opened.fd, key + ARTIFACT)
             _write(opened, key + ENTRY, entry)

@@ -25,6 +25,8 @@ PROGRAM is a Python file, a folder or zip archive with a __main__, or a command 
 starts stand in, too; the budget is each one's.
 """
 WORKERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers")
+SIZE_MAX = 1 << 46
+"""As flexnn.units has it."""
 
 
 class _Program(NamedTuple):
@@ -97,6 +99,8 @@ def _check_size(text: str) -> None:
     digits = (size if name == "auto" else text).strip().rstrip("BKMGibkmgI%").strip()
     if not digits.replace(".", "", 1).isdigit():
         raise ValueError(f"not a size: {text!r}; write bytes, or a number with KiB, MiB, GiB, KB, MB or GB")
+    if not 0 < float(digits) < SIZE_MAX:
+        raise ValueError(f"size out of range: {text!r}")
 
 
 def _found(name: str) -> str | None:

@@ -89,6 +89,7 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
         (["run", "{artifact}", "--output", "missing/o.npz"], "missing: no such folder"),
         (["run", "{artifact}", "--output", "{folder}"], "Is a directory"),
         (["run", "{artifact}", "--input", "missing.npz"], "missing.npz: No such file"),
+        (["run", "{artifact}", "--input", "two\nlines"], "two\\nlines: No such file"),  # was in two lines
     ],
 )
 def test_misuse(model: Path, artifact: Path, tmp_path: Path, arguments: list[str], words: str) -> None:
@@ -97,7 +98,7 @@ def test_misuse(model: Path, artifact: Path, tmp_path: Path, arguments: list[str
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("damage", ["text", "empty", "cut", "npy", "pickle", "name", "type"])
+@pytest.mark.parametrize("damage", ["text", "empty", "cut", "npy", "pickle", "name", "type", "head", "fifo"])
 def test_input_files(artifact: Path, tmp_path: Path, damage: str) -> None:
     path = tmp_path / "in.npz"
     np.savez(path, **feed())
@@ -114,6 +115,13 @@ def test_input_files(artifact: Path, tmp_path: Path, damage: str) -> None:
         np.savez(path, x=np.array([{}], object))
     elif damage == "name":
         np.savez(path, z=feed()["x"])
+    elif damage == "head":  # was "Unable to allocate 3.64 TiB", as if memory were short
+        head = {"descr": "<f4", "fortran_order": False, "shape": (10**12,)}
+        with zipfile.ZipFile(path, "w") as archive, archive.open("x.npy", "w") as member:
+            np.lib.format.write_array_header_1_0(member, head)
+    elif damage == "fifo":  # waited for somebody who writes
+        path.unlink()
+        os.mkfifo(path)
     else:
         np.savez(path, x=feed()["x"].astype(np.float64))
     done = flexnn_cli("run", artifact, "--input", path, folder=tmp_path)

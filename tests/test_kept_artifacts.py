@@ -408,3 +408,15 @@ def test_most_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="many"):
         keeping.most_bytes(opened)
     opened.close()
+
+
+def test_a_folder_in_an_artifacts_place_is_named(folder: Path, model: Path) -> None:
+    """It was told of as a file of a folder that was gone. It was not made here, so it stays."""
+    outputs(model)
+    (name,) = names(folder, ".flexnn")
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    with pytest.raises(CompileError, match=f"{name}: a folder lies in a kept artifact's place; remove it"):
+        flexnn.Session(model)
+    (folder / name).rmdir()
+    outputs(model)

@@ -405,6 +405,7 @@ def _tensors() -> Iterator[_Break]:
         "too few bytes": (tensor(lambda t: setattr(t, "raw_data", t.raw_data[:-1])), "'i1'"),
         "too many bytes": (tensor(lambda t: setattr(t, "raw_data", t.raw_data + b"1234")), "'i1'"),
         "a negative dimension": (tensor(lambda t: t.dims.__setitem__(0, -2)), "'i1'"),
+        "data in two fields": (tensor(lambda t: t.float_data.extend([1.0] * 12)), "'i1' has data in two places"),
         "huge dimensions": (tensor(lambda t: t.dims.__setitem__(0, 2**62)), "'i1'"),
         "no type": (tensor(lambda t: setattr(t, "data_type", 0)), "'i1'"),
         "an unknown type": (tensor(lambda t: setattr(t, "data_type", 77)), "'i1'"),

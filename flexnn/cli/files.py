@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,10 @@ def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays of an .npz file by name. Raises ValueError for any other file, OSError, MemoryError;
     ArraysTooLargeError before arrays are unpacked that memory does not hold.
     """
+    damaged = ValueError(f"{path}: not an .npz file of arrays, or a damaged one")
+    if stat.S_ISFIFO(os.stat(path).st_mode):  # opening it waits for somebody who writes
+        raise damaged
+    taken = 0
     try:
         with np.load(path, allow_pickle=False) as arrays:
             taken = sum(member.file_size for member in arrays.zip.infolist())  # zipfile unpacks no more than that
@@ -39,10 +44,15 @@ def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
             if taken > most:
                 raise ArraysTooLargeError(path, taken, most)
             return {name: arrays[name] for name in arrays.files}
-    except (OSError, MemoryError, ArraysTooLargeError):
+    except (OSError, ArraysTooLargeError):
         raise
+    except MemoryError as error:  # numpy makes the array that a head asks for before it reads it
+        shape, dtype = getattr(error, "shape", ()), getattr(error, "dtype", None)
+        if dtype is None or math.prod(shape) * dtype.itemsize <= taken:
+            raise
     except Exception:  # a damaged file makes numpy and zipfile raise nearly anything
-        raise ValueError(f"{path}: not an .npz file of arrays, or a damaged one") from None
+        pass
+    raise damaged
 
 
 def _free() -> int:

@@ -48,8 +48,11 @@ class Absent(np.ndarray[Any, np.dtype[Any]]):
 
 
 def absent(shape: Sequence[int], dtype: np.dtype) -> Array:
-    """Return an array of which only the shape matters."""
-    return np.broadcast_to(np.zeros((), dtype).view(Absent), tuple(shape), subok=True)
+    """Return an array of which only the shape matters. Raises GraphError for more bytes than there are addresses."""
+    try:
+        return np.broadcast_to(np.zeros((), dtype).view(Absent), tuple(shape), subok=True)
+    except ValueError:
+        raise GraphError(f"an array of shape {list(shape)} is too large") from None
 
 
 @quick_dataclass(slots=True)

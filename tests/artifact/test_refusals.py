@@ -147,6 +147,8 @@ FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "model": (lambda s: s.__setitem__("model", []), "the model must have the parts"),
     "part of the model": (lambda s: s["model"].pop("opset"), "the model must have the parts"),
     "constants": (lambda s: s["model"].__setitem__("constants", {}), "constants are not a list"),
+    "form": (lambda s: inlined(s).__setitem__(4, "q99"), "unknown form"),
+    "form of another type": (lambda s: inlined(s).__setitem__(4, 5), "unknown form"),
     "dtype": (lambda s: inlined(s).__setitem__(1, "c64"), "unknown dtype"),
     "dtype of another type": (lambda s: inlined(s).__setitem__(1, 5), "unknown dtype"),
     "too large": (lambda s: inlined(s).__setitem__(2, [2**31 - 1] * 4), "is too large"),

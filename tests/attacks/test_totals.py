@@ -109,3 +109,49 @@ def test_real_sections_are_far_below() -> None:
     assert flexnn.ArtifactError
     row = b'["/model/layers.11/attn/MatMul","conv",[1,2],[3],{"act":"none","alpha":0.0,"k":[3,3],"s":[1,1]},17],'
     assert parsed_bytes(row) * 100_000 < PARSED_BYTES_MAX
+
+
+KEPT = 2 << 20
+SHAPES = """
+import random, sys
+import numpy as np
+import flexnn, flexnn.run.open_shapes
+flexnn.run.open_shapes.KEPT_BYTES_MAX = {most}
+def resident():
+    with open("/proc/self/statm") as pages:
+        return int(pages.read().split()[1]) * 4096
+shapes = [(1 + i // 25, 1 + i % 25) for i in range(800)]
+random.Random(0).shuffle(shapes)
+before = resident()
+with flexnn.Session(sys.argv[1], memory={memory}, threads=2) as session:
+    session.run(None, {{"x": np.zeros((1, 3, 33, 26), np.float32)}})
+    print(session.session_bytes, resident() - before)
+    for i, (height, width) in enumerate(shapes):
+        session.run(None, {{"x": np.zeros((1, 3, height, width), np.float32)}})
+        if i % 400 == 399:
+            print(session.session_bytes, resident() - before)
+"""
+
+
+@pytest.mark.parametrize("memory", [None, 12 << 20])
+def test_400_shapes_in_turn(tmp_path: Path, memory: int | None) -> None:
+    """They made a session 10 MiB larger, and 400 more again: what is kept of shapes has a bound, and is counted."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Add", ["c", "r"], ["y"]),
+    ]
+    weights = {"w": np.ones((16, 3, 3, 3), np.float32)}
+    source, artifact = tmp_path / "m.onnx", tmp_path / "m.flexnn"
+    source.write_bytes(model_of(nodes, {"x": [1, 3, "h", "w"]}, ["y"], weights).SerializeToString())
+    flexnn.compile(source, artifact)
+    script = SHAPES.format(memory=memory, most=KEPT)
+    done = subprocess.run([sys.executable, "-P", "-c", script, artifact], capture_output=True, text=True, check=True)
+    (first, start), (then, after), (last, end) = ([int(n) for n in line.split()] for line in done.stdout.splitlines())
+    assert max(then, last) - first <= KEPT + (64 << 10)
+    if memory is None:
+        assert after - start <= KEPT + (1 << 20)
+        assert end - after <= 1 << 20
+    else:
+        assert max(first, then, last) <= memory
+        assert max(start, after, end) <= memory + (1 << 20)

@@ -123,11 +123,15 @@ static void check_touches(void) {
     uint32_t times[3 * BYTES] = {0};
     fx_last_touch t;
     make(&r);
-    CHECK(fx_last_touch_make(&t, &r.program) == FX_OK);
-    for (uint32_t time = 1; time < 40; time++) {
+    fx_range targets[LOADS];
+    for (uint32_t i = 0; i < r.program.load_count; i++)
+        targets[i] = fx_load_target(&r.loads[i]);
+    CHECK(fx_last_touch_make(&t, targets, r.program.load_count) == FX_OK);
+    for (int round = 0; round < 40; round++) {
+        const uint32_t time = (uint32_t)(1 + below(40));
         const int64_t low = below(BYTES), high = low + below(40);
         for (int64_t i = low; i < high; i++)
-            times[i] = time;
+            times[i] = time > times[i] ? time : times[i];
         fx_last_touch_note(&t, (fx_range){low, high}, time);
         for (uint32_t i = 0; i < r.program.load_count; i++) {
             const fx_range target = fx_load_target(&r.loads[i]);
@@ -161,7 +165,7 @@ static void check_many(void) {
         .nodes = &node, .node_count = 1, .steps = steps, .step_count = MANY, .loads = loads, .load_count = MANY};
     const clock_t start = clock();
     CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_OK);
-    for (int call = 0; call < 3; call++) {
+    for (int call = 0; call < 4; call++) {
         fails_at = call;
         CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_ERR_MEMORY && error.status == FX_ERR_MEMORY);
     }

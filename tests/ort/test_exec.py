@@ -198,6 +198,8 @@ def test_modules_of_an_installed_onnxruntime_pass_through(folder: Path) -> None:
         ([], "PROGRAM is missing"),
         (["--memory"], "needs a size"),
         (["--memory", "lots", "app.py"], "not a size: 'lots'"),
+        (["--memory", "9" * 400, "app.py"], "size out of range: "),  # was a traceback in the program
+        (["--memory", "0MiB", "app.py"], "size out of range: "),
         (["--nope", "app.py"], "unknown option --nope"),
         (["none.py"], "none.py: no such file or command"),
         (["-m", "no_such_module"], "no module that can be run"),

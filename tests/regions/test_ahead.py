@@ -228,3 +228,16 @@ def test_what_lies_behind_a_closed_part_counts_where_it_lies(closed: str, tmp_pa
         opened.beside_values()
         taken = opened.bytes()
         assert opened._engine.nbytes <= taken["arena"] + taken["programs"] + taken["stacks"]
+
+
+def test_a_tensor_of_more_bytes_than_there_are_addresses(tmp_path: Path) -> None:
+    """The refusal was numpy's "iterator is too large"; it says what it would take, and without a limit, which node."""
+    made = [node("Tile", ["x", "repeats"], ["y"], "tiles")]
+    repeats = {"repeats": np.array([2**31, 2**31], np.int64)}
+    model = model_of(graph_of(made, [value("x", F32, ["a", 3])], [value("y", F32, ["b", "c"])], repeats))
+    feed = {"x": numbers(1, 3)}
+    with opened(tmp_path, model, memory=64 << 20) as session, pytest.raises(flexnn.BudgetError) as error:
+        session.run(None, feed)
+    assert error.value.minimum > 12 << 62
+    with opened(tmp_path, model) as session, pytest.raises(flexnn.FlexNNError, match=r"'tiles': .* too big"):
+        session.run(None, feed)

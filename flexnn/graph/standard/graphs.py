@@ -64,6 +64,8 @@ class GraphChecker:
             seen.add(name)
             if min(tensor.dims, default=0) < 0 or prod(tensor.dims) > TENSOR_BYTES_MAX:
                 raise GraphError(f"{what}tensor {name!r}: invalid shape {list(tensor.dims)}")
+            if _fields_of_data(tensor) > 1:
+                raise GraphError(f"{what}tensor {name!r} has data in two places, of which the standard allows one")
             own[name] = _agreed(tensor_text(tensor.data_type), own.get(name), what, name)
             if name in inputs and not _fits(tensor, inputs[name].type.tensor_type):
                 raise GraphError(f"{what}initializer {name!r} of shape {list(tensor.dims)} is declared otherwise")
@@ -101,6 +103,13 @@ class GraphChecker:
             return GraphChecker(self._schemas, self).check(graph, given, what)
 
         return check_bodies(node, types, self._schemas.default, check)
+
+
+def _fields_of_data(tensor: onnx.TensorProto) -> int:
+    """Return how many fields of a tensor hold its data. An open file has the place of large ones as the comment."""
+    typed = tensor.float_data, tensor.int32_data, tensor.string_data, tensor.int64_data
+    filled = *typed, tensor.double_data, tensor.uint64_data, tensor.raw_data or tensor.doc_string
+    return sum(map(bool, filled)) + (tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
 def _agreed(found: Type, declared: Type, what: str, name: str) -> Type:
