@@ -61,8 +61,8 @@ static bool walk_make(walk *w, const fx_band_graph *g) {
     w->change = table(nodes, sizeof(int64_t));
     w->writer = table(roots, sizeof(int64_t)), w->next = table(nodes, sizeof(int64_t));
     w->ahead = table(nodes, sizeof(int64_t)), w->behind = table(nodes, sizeof(int64_t));
-    if (!w->inner || !w->written || !w->want || !w->kept || !w->end || !w->size || !w->rows || !w->done ||
-        !w->change || !w->ahead || !w->behind || !w->writer || !w->next)
+    if (!w->inner || !w->written || !w->want || !w->kept || !w->end || !w->size || !w->rows || !w->done || !w->change ||
+        !w->ahead || !w->behind || !w->writer || !w->next)
         return false;
     for (int64_t i = 1; i < nodes; i++) {
         const int64_t j = nodes - 1 - i, before = g->nodes[i - 1].need_bytes, after = g->nodes[j + 1].need_bytes;

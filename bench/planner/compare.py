@@ -1,4 +1,4 @@
-"""Plans of two trees, compared: smallest budgets, predicted times at equal bytes, the plans themselves, planning's time.
+"""Plans of two trees, compared: smallest budgets, predicted times at equal bytes, equal plans, time of planning.
 
     python -m bench.planner compare FILE.flexnn... --json BEFORE             in one tree
     python -m bench.planner compare FILE.flexnn... --before BEFORE           in the other one: what has changed

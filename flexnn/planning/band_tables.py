@@ -85,8 +85,8 @@ class BandTables:
         self._roots: list[int] = []
         """Root of each tensor."""
         self._axes: dict[int, tuple[int, int]] = {}
-        """What was found of a node: how many of its tensors had a known pitch by then, and the axis of its rows. Another
-        look finds the same, unless there are more.
+        """Axis of each node's rows, behind the number of its tensors whose pitch was known by then: another look finds
+        the same, unless there are more.
         """
 
     def of(self, graph: Graph, costs: Costs) -> tuple[Walks, tuple[I64, I64, I64]]:

@@ -36,12 +36,16 @@ where other things than the neediest node decide.
 """
 MILDER_MAX = 2
 """Most forms that repeat less than the tightest, of which one budget's plans are made."""
+MILDER_ROOM = 1.08
+"""Memory as a multiple of a form's smallest budget, from which on it has room to load ahead: near that budget a form
+that repeats more, but needs less, may be faster.
+"""
 WRITTEN = 3
 """Forms that spill which are written out to find the one that has the smallest budget."""
 CHOOSING_BYTES, CHOOSING_NODE_BYTES = 256 << 10, 1 << 10
 """Heap memory that several forms leave, of which one is chosen: at least, and for each node that the tightest adds."""
 CHOOSING_PART = 0.25
-"""Largest part of the memory beyond the smallest budget that is left for it."""
+"""Largest part of the memory beyond a form's smallest budget that is left for it."""
 NODES_KEPT = 300
 """Most nodes of forms whose planners are kept."""
 AS_FAST = 1 + 1e-9
@@ -179,14 +183,14 @@ class Planner:
         return tightest
 
     def _forms_within(self, memory: int) -> Iterator[AnyForm]:
-        """Yield the forms that fit: the tightest, and those that repeat the least."""
+        """Yield the forms that fit: the tightest, the one that repeats the least, and the next one that has room."""
         if self._tight is not None:
-            least, planned = self._minimum_of(self._tight), 0
+            least, planned, within = self._minimum_of(self._tight), 0, memory
             if least <= memory:
                 yield self._tight
-            for form in [form for i, form in enumerate(self._forms) if i and memory >= least + self._beyond(i)][::-1]:
-                if planned < MILDER_MAX and self._minimum_of(form) <= memory:
-                    planned += 1
+            for i, form in [*enumerate(self._forms)][:0:-1]:
+                if planned < MILDER_MAX and within >= least + self._beyond(i) and self._minimum_of(form) <= within:
+                    planned, within = planned + 1, int(memory / MILDER_ROOM)
                     yield form
         if self._spilling is not None:
             least, least_bytes = self._minimum_of(self._spilling), self._spilling.nbytes
@@ -275,15 +279,12 @@ class Planner:
     def _fastest_of(self, memory: int) -> Plan:
         """Return the fastest plan of the variants that fit, looked for from the least bound on."""
         tightest = self._spilling or self._tight
-        others = memory if tightest is None else memory - self._left_bytes(tightest, memory)
-        bounds: list[tuple[float, AnyForm | None]] = []
-        if self._whole.minimum <= others:
-            bounds.append((self._whole.bound_ms(others), None))
+        within: list[AnyForm | None] = [None] if self._whole.minimum <= memory else []
         if tightest is not None:
-            bounds.append((self._variant(tightest).bound_ms(memory), tightest))
-        within = (form for form in self._forms_within(others) if form != tightest)
-        bounds += [(self._variant(form).bound_ms(others), form) for form in within]
-        bounds.sort(key=itemgetter(0))
+            within.append(tightest)
+            within += [form for form in self._forms_within(memory) if form != tightest]
+        rooms = {form: self._room(form, tightest, memory) for form in within}
+        bounds = sorted(((self._variant(form).bound_ms(rooms[form]), form) for form in within), key=itemgetter(0))
         best: Plan | None = None
         spent = 0.0
         for bound, form in bounds:
@@ -291,18 +292,22 @@ class Planner:
                 variant = self._variant(form)
                 if best is None:
                     self._forget()
-                room = memory if form == tightest else others
-                made = variant.plan(room, math.inf if best is None else best.predicted_ms)
+                made = variant.plan(rooms[form], math.inf if best is None else best.predicted_ms)
                 spent += made.plan_ms
                 best = made if best is None or made.predicted_ms < best.predicted_ms else best
         assert best is not None
         self._forget()
         return best.but(memory=memory, minimum_memory=lambda: self.minimum, bound_ms=bounds[0][0], plan_ms=spent)
 
-    def _left_bytes(self, tightest: AnyForm, memory: int) -> int:
-        """Return the bytes that are left free where a plan is not the tightest form's: less where memory is scarce."""
+    def _room(self, form: AnyForm | None, tightest: AnyForm | None, memory: int) -> int:
+        """Return the memory that a form's plan may have: all where it is the tightest, else some is left free, less
+        where memory is scarce.
+        """
+        if form == tightest or tightest is None:
+            return memory
+        least = self._whole.minimum if form is None else self._minima[form]
         left = CHOOSING_BYTES + CHOOSING_NODE_BYTES * self._added[tightest]
-        return int(min(left, CHOOSING_PART * (memory - self._minima[tightest])))
+        return memory - int(min(left, CHOOSING_PART * (memory - least)))
 
     def _variant(self, form: AnyForm | None) -> VariantPlanner:
         """Return the planner of a form that was written before; None: of the whole."""
