@@ -45,7 +45,7 @@ WRITTEN = 3
 CHOOSING_BYTES, CHOOSING_NODE_BYTES = 256 << 10, 1 << 10
 """Heap memory that several forms leave, of which one is chosen: at least, and for each node that the tightest adds."""
 CHOOSING_PART = 0.25
-"""Largest part of the memory beyond a form's smallest budget that is left for it."""
+"""Largest part of the memory beyond the smallest budget that is left for it."""
 NODES_KEPT = 300
 """Most nodes of forms whose planners are kept."""
 AS_FAST = 1 + 1e-9
@@ -277,37 +277,49 @@ class Planner:
         return self._fastest_of(memory)
 
     def _fastest_of(self, memory: int) -> Plan:
-        """Return the fastest plan of the variants that fit, looked for from the least bound on."""
+        """Return the fastest plan of the variants that fit. A form is planned while it is written, as writing it takes
+        longer than planning; the tightest one, which is written first, at the end, and only where its bound is less.
+        """
         tightest = self._spilling or self._tight
-        within: list[AnyForm | None] = [None] if self._whole.minimum <= memory else []
+        known: list[tuple[float, AnyForm | None]] = []
         if tightest is not None:
-            within.append(tightest)
-            within += [form for form in self._forms_within(memory) if form != tightest]
-        rooms = {form: self._room(form, tightest, memory) for form in within}
-        bounds = sorted(((self._variant(form).bound_ms(rooms[form]), form) for form in within), key=itemgetter(0))
-        best: Plan | None = None
-        spent = 0.0
-        for bound, form in bounds:
+            known.append((self._variant(tightest).bound_ms(memory), tightest))
+        if self._whole.minimum <= memory:
+            known.append((self._whole.bound_ms(self._room(None, tightest, memory)), None))
+        known.sort(key=itemgetter(0))
+        bound_ms = min((bound for bound, _ in known), default=math.inf)
+        best, spent = None, 0.0
+
+        def look(bound: float, form: AnyForm | None) -> None:
+            nonlocal best, spent
             if best is None or bound < best.predicted_ms:
-                variant = self._variant(form)
-                if best is None:
-                    self._forget()
-                made = variant.plan(rooms[form], math.inf if best is None else best.predicted_ms)
+                room, at_most = self._room(form, tightest, memory), math.inf if best is None else best.predicted_ms
+                made = self._variant(form).plan(room, at_most)
                 spent += made.plan_ms
                 best = made if best is None or made.predicted_ms < best.predicted_ms else best
-        assert best is not None
+
+        for form in self._forms_within(memory) if tightest is not None else ():
+            if form != tightest:
+                bound = self._variant(form).bound_ms(self._room(form, tightest, memory))
+                bound_ms = min(bound_ms, bound)
+                look(bound, form)
+        if best is None:
+            self._forget()
+        for bound, known_form in known:
+            look(bound, known_form)
         self._forget()
-        return best.but(memory=memory, minimum_memory=lambda: self.minimum, bound_ms=bounds[0][0], plan_ms=spent)
+        assert best is not None
+        return best.but(memory=memory, minimum_memory=lambda: self.minimum, bound_ms=bound_ms, plan_ms=spent)
 
     def _room(self, form: AnyForm | None, tightest: AnyForm | None, memory: int) -> int:
         """Return the memory that a form's plan may have: all where it is the tightest, else some is left free, less
-        where memory is scarce.
+        where memory is scarce, and none that the form cannot do without.
         """
         if form == tightest or tightest is None:
             return memory
-        least = self._whole.minimum if form is None else self._minima[form]
         left = CHOOSING_BYTES + CHOOSING_NODE_BYTES * self._added[tightest]
-        return memory - int(min(left, CHOOSING_PART * (memory - least)))
+        room = memory - int(min(left, CHOOSING_PART * (memory - self._minima[tightest])))
+        return max(room, self._whole.minimum if form is None else self._minima[form])
 
     def _variant(self, form: AnyForm | None) -> VariantPlanner:
         """Return the planner of a form that was written before; None: of the whole."""
