@@ -44,7 +44,7 @@ WRITTEN = 3
 """Forms that spill which are written out to find the one that has the smallest budget."""
 CHOOSING_BYTES, CHOOSING_NODE_BYTES = 256 << 10, 1 << 10
 """Heap memory that several forms leave, of which one is chosen: at least, and for each node that the tightest adds."""
-CHOOSING_PART = 0.25
+CHOOSING_PART = 0.3
 """Largest part of the memory beyond the smallest budget that is left for it."""
 NODES_KEPT = 300
 """Most nodes of forms whose planners are kept."""
@@ -277,8 +277,9 @@ class Planner:
         return self._fastest_of(memory)
 
     def _fastest_of(self, memory: int) -> Plan:
-        """Return the fastest plan of the variants that fit. A form is planned while it is written, as writing it takes
-        longer than planning; the tightest one, which is written first, at the end, and only where its bound is less.
+        """Return the fastest plan of the variants that fit, looked for from the least bound on. A large form is planned
+        while it is written, as writing it again would take longer than planning; the tightest one, which is written
+        first, is the last then.
         """
         tightest = self._spilling or self._tight
         known: list[tuple[float, AnyForm | None]] = []
@@ -286,7 +287,6 @@ class Planner:
             known.append((self._variant(tightest).bound_ms(memory), tightest))
         if self._whole.minimum <= memory:
             known.append((self._whole.bound_ms(self._room(None, tightest, memory)), None))
-        known.sort(key=itemgetter(0))
         bound_ms = min((bound for bound, _ in known), default=math.inf)
         best, spent = None, 0.0
 
@@ -302,11 +302,17 @@ class Planner:
             if form != tightest:
                 bound = self._variant(form).bound_ms(self._room(form, tightest, memory))
                 bound_ms = min(bound_ms, bound)
-                look(bound, form)
+                known.append((bound, form))
+                is_large = len(self._variant(form).graph.nodes) * (MILDER_MAX + 1) > NODES_KEPT
+                if is_large and self._spilling is None:  # of forms that spill there are more
+                    at_hand = sorted((entry for entry in known if entry[1] != tightest), key=itemgetter(0))
+                    known = [entry for entry in known if entry not in at_hand]
+                    for entry in at_hand:
+                        look(*entry)
         if best is None:
             self._forget()
-        for bound, known_form in known:
-            look(bound, known_form)
+        for entry in sorted(known, key=itemgetter(0)):
+            look(*entry)
         self._forget()
         assert best is not None
         return best.but(memory=memory, minimum_memory=lambda: self.minimum, bound_ms=bound_ms, plan_ms=spent)
