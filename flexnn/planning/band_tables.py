@@ -91,10 +91,12 @@ class BandTables:
 
     def of(self, graph: Graph, costs: Costs) -> tuple[Walks, tuple[I64, I64, I64]]:
         """Return what is known of each node, and the tables of planner/bands.c."""
-        self._roots = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(graph.tensors)]
+        self._roots = _roots(graph)
         self._find_pitches(graph)
         walks = Walks(self, graph)
-        return walks, self._tables(graph, costs, walks)
+        tables = self._tables(graph, costs, walks)
+        self._roots, self._axes = [], {}  # of many graphs that are searched, few are written out
+        return walks, tables
 
     # ---- pitches ----
 
@@ -178,6 +180,7 @@ class BandTables:
     def walk_of(self, graph: Graph, index: int) -> Walk | None:
         """Return how a node can compute some rows of its output alone; None where it cannot."""
         node = graph.nodes[index]
+        self._roots = self._roots or _roots(graph)
         known, axis = self._axes.get(index, (-1, -1))
         if known != self._known(node):
             axis = self._axis(graph, node)
@@ -259,6 +262,10 @@ class BandTables:
     def _root(self, graph: Graph, root: int, size: int, first: int, last: int) -> tuple[int, ...]:
         pitch = self._pitch.get(root, 0)
         return pitch * DTYPES[graph.tensors[root].dtype].itemsize, size, first, last, int(pitch > 0)
+
+
+def _roots(graph: Graph) -> list[int]:
+    return [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(graph.tensors)]
 
 
 def _table(rows: Sequence[tuple[int, ...]], columns: int) -> I64:
