@@ -27,12 +27,14 @@ typedef struct walk {
     span *rows;              /* of each node */
     int64_t *done;           /* rows that earlier bands have written, of each node */
     int64_t *change;         /* of the bytes alive at each node */
-    int64_t *begin, *end;    /* nodes between which an inner root lives in the band */
+    int64_t *end;            /* last node so far that touches an inner root in the band; -1: none */
+    int64_t *size;           /* bytes of that root's rows */
+    int64_t *writer, *next;  /* first of the nodes that write a root, and the next one that writes the root of a node */
     int64_t *ahead, *behind; /* what the neediest node before, or after, each node needs */
 } walk;
 
 static int64_t floor_div(int64_t a, int64_t b) {
-    return a / b - (a % b < 0);
+    return b == 1 ? a : a / b - (a % b < 0);
 }
 
 static int64_t clip(int64_t value, int64_t low, int64_t high) {
@@ -45,7 +47,8 @@ static void *table(int64_t count, size_t size) {
 
 static void walk_free(walk *w) {
     free(w->inner), free(w->written), free(w->want), free(w->kept), free(w->rows), free(w->done);
-    free(w->change), free(w->begin), free(w->end), free(w->ahead), free(w->behind);
+    free(w->change), free(w->end), free(w->size), free(w->ahead), free(w->behind);
+    free(w->writer), free(w->next);
 }
 
 static bool walk_make(walk *w, const fx_band_graph *g) {
@@ -53,12 +56,13 @@ static bool walk_make(walk *w, const fx_band_graph *g) {
     *w = (walk){.g = g, .first = -1, .last = -1};
     w->inner = table(roots, sizeof(bool)), w->written = table(roots, sizeof(bool));
     w->want = table(roots, sizeof(span)), w->kept = table(roots, sizeof(span));
-    w->begin = table(roots, sizeof(int64_t)), w->end = table(roots, sizeof(int64_t));
+    w->end = table(roots, sizeof(int64_t)), w->size = table(roots, sizeof(int64_t));
     w->rows = table(nodes, sizeof(span)), w->done = table(nodes, sizeof(int64_t));
     w->change = table(nodes, sizeof(int64_t));
+    w->writer = table(roots, sizeof(int64_t)), w->next = table(nodes, sizeof(int64_t));
     w->ahead = table(nodes, sizeof(int64_t)), w->behind = table(nodes, sizeof(int64_t));
-    if (!w->inner || !w->written || !w->want || !w->kept || !w->begin || !w->end || !w->rows || !w->done ||
-        !w->change || !w->ahead || !w->behind)
+    if (!w->inner || !w->written || !w->want || !w->kept || !w->end || !w->size || !w->rows || !w->done || !w->change ||
+        !w->ahead || !w->behind || !w->writer || !w->next)
         return false;
     for (int64_t i = 1; i < nodes; i++) {
         const int64_t j = nodes - 1 - i, before = g->nodes[i - 1].need_bytes, after = g->nodes[j + 1].need_bytes;
@@ -115,10 +119,14 @@ static bool begin_walk(walk *w, int64_t first, int64_t last) {
             const int64_t r = uses_of(w, i)[k].root;
             const fx_band_root *root = &g->roots[r];
             w->inner[r] = root->has_rows && root->nbytes && root->first_node >= first && root->last_node <= last;
-            w->written[r] = false;
+            w->written[r] = false, w->writer[r] = w->end[r] = -1;
+            w->kept[r] = (span){0, 0};
         }
-    for (int64_t i = first; i <= last; i++)
-        w->written[uses_of(w, i)[0].root] = true;
+    for (int64_t i = last; i >= first; i--) {
+        const int64_t r = uses_of(w, i)[0].root;
+        w->written[r] = true;
+        w->next[i] = w->writer[r], w->writer[r] = i;
+    }
     for (int64_t i = first; i <= last; i++)
         for (int64_t k = 1; k < g->nodes[i].use_count; k++) {
             const fx_band_use *use = &uses_of(w, i)[k];
@@ -132,9 +140,10 @@ static bool begin_walk(walk *w, int64_t first, int64_t last) {
  * is read. */
 static bool find_rows(walk *w, int64_t band) {
     const fx_band_graph *g = w->g;
-    for (int64_t i = w->first; i <= w->last; i++)
-        for (int64_t k = 0; k < g->nodes[i].use_count; k++)
-            w->want[uses_of(w, i)[k].root] = w->kept[uses_of(w, i)[k].root] = (span){0, 0};
+    for (int64_t i = w->first; i <= w->last; i++) {
+        const int64_t out = uses_of(w, i)[0].root; /* what no node here writes has no rows */
+        w->want[out] = w->kept[out] = (span){0, 0}, w->end[out] = -1;
+    }
     for (int64_t i = w->last; i >= w->first; i--) {
         const fx_band_use *out = uses_of(w, i);
         const span wanted = of_view(out, w->want[out->root]);
@@ -148,15 +157,16 @@ static bool find_rows(walk *w, int64_t band) {
         w->rows[i] = rows;
         for (int64_t k = 1; k < g->nodes[i].use_count; k++) {
             const fx_band_use *use = &out[k];
+            if (!w->written[use->root])
+                continue;
             const span read = of_root(use, needed(use, rows));
-            if (!w->written[use->root] || read.low >= read.high)
+            if (read.low >= read.high)
                 continue;
             w->want[use->root] = join(w->want[use->root], read);
             /* Nodes behind this one that write over what it reads must not have done so in an earlier band. */
-            for (int64_t j = i; !w->inner[use->root] && j <= w->last; j++) {
+            for (int64_t j = w->inner[use->root] ? -1 : w->writer[use->root]; j >= 0; j = w->next[j]) {
                 const fx_band_use *over = uses_of(w, j);
-                const bool meets =
-                    over->root == use->root && over->part_low < use->part_high && use->part_low < over->part_high;
+                const bool meets = j >= i && over->part_low < use->part_high && use->part_low < over->part_high;
                 if (meets && w->done[j] > 0 && read.low < over->at + over->step * (w->done[j] - 1) + over->thick)
                     return false;
             }
@@ -176,22 +186,22 @@ static int64_t most_bytes(walk *w) {
     const fx_band_graph *g = w->g;
     for (int64_t i = w->first; i <= w->last + 1; i++)
         w->change[i] = 0;
-    for (int64_t i = w->first; i <= w->last; i++)
-        for (int64_t k = 0; k < g->nodes[i].use_count; k++)
-            w->begin[uses_of(w, i)[k].root] = -1;
-    for (int64_t i = w->first; i <= w->last; i++)
+    for (int64_t i = w->first; i <= w->last; i++) {
+        const fx_band_use *uses = uses_of(w, i);
         for (int64_t k = 0; w->rows[i].low < w->rows[i].high && k < g->nodes[i].use_count; k++) {
-            const int64_t r = uses_of(w, i)[k].root;
+            const int64_t r = uses[k].root;
             if (!w->inner[r])
                 continue;
-            if (w->begin[r] < 0)
-                w->change[i] += bytes_of(w, r);
-            else
-                w->change[w->end[r] + 1] += bytes_of(w, r);
-            w->change[i + 1] -= bytes_of(w, r);
-            w->begin[r] = w->begin[r] < 0 ? i : w->begin[r];
+            const int64_t before = w->end[r];
+            if (before < 0)
+                w->size[r] = bytes_of(w, r);
+            if (before == i)
+                continue;
+            w->change[before < 0 ? i : before + 1] += w->size[r];
+            w->change[i + 1] -= w->size[r];
             w->end[r] = i;
         }
+    }
     int64_t most = 0, alive = 0;
     for (int64_t i = w->first; i <= w->last; i++) {
         alive += w->change[i];

@@ -9,6 +9,7 @@
     text       text of a language model under a hard limit, beside llama.cpp (root)
     tokens     memory and time of 1,000 tokens of a language model
     drafts     tokens a pass and tokens a second with drafts and without them
+    devices    spilling on slower devices, whose rates the kernel holds (root)
     dynamic    random graphs whose sizes and paths data decide, around their smallest budgets
 
 python -m bench.budgets PART --help tells of each.
@@ -20,7 +21,19 @@ import sys
 
 from bench.cli import dispatch
 
-NAMES = ("promise", "headline", "predict", "rebudget", "limit", "auto", "text", "tokens", "drafts", "dynamic")
+NAMES = (
+    "promise",
+    "headline",
+    "predict",
+    "rebudget",
+    "limit",
+    "auto",
+    "text",
+    "tokens",
+    "drafts",
+    "devices",
+    "dynamic",
+)
 
 if __name__ == "__main__":
     sys.exit(dispatch("bench.budgets", __doc__, {part: f"bench.budgets.{part}" for part in NAMES}))

@@ -28,23 +28,39 @@ def apart(graph: Graph, costs: Costs) -> Graph:
     """
     most = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).bound
     makers = Counter(root for node in graph.nodes for root in {graph.root(tensor) for tensor in node.outputs})
-    for root, size in zip(costs.roots, costs.root_bytes, strict=True):
-        if size > LARGE * most and makers[root] > 1:
-            graph = _without(graph, root)
+    roots = [
+        root
+        for root, size in zip(costs.roots, costs.root_bytes, strict=True)
+        if size > LARGE * most and makers[root] > 1
+    ]
+    uses = _all_uses(graph, roots)
+    for root in roots:
+        parted = _without(graph, root, uses[root])
+        uses = uses if parted is graph else _all_uses(parted, roots)
+        graph = parted
     return graph
 
 
-def _without(graph: Graph, root: int) -> Graph:
+_Use = tuple[int, int, bool]
+"""Node, tensor, and whether it is an output."""
+
+
+def _all_uses(graph: Graph, roots: list[int]) -> dict[int, list[_Use]]:
+    """Return the uses of roots, in the order of nodes."""
+    found: dict[int, list[_Use]] = {root: [] for root in roots}
+    owners = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(graph.tensors)] if roots else []
+    for index, node in enumerate(graph.nodes) if roots else ():
+        for tensors, is_output in ((node.outputs, True), (node.inputs, False)):
+            for tensor in tensors:
+                if owners[tensor] in found:
+                    found[owners[tensor]].append((index, tensor, is_output))
+    return found
+
+
+def _without(graph: Graph, root: int, uses: list[_Use]) -> Graph:
     """Return the graph with the waiting parts of a root apart from it."""
     whole = graph.tensors[root]
     width = whole.shape[-1] if whole.shape else 0
-    uses = [
-        (index, tensor, is_output)
-        for index, node in enumerate(graph.nodes)
-        for tensors, is_output in ((node.outputs, True), (node.inputs, False))
-        for tensor in tensors
-        if graph.root(tensor) == root
-    ]
     parts = {part_of(graph.tensors[tensor], whole) for _, tensor, is_output in uses if is_output}
     if (
         len(parts) < 2

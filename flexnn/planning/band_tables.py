@@ -72,8 +72,8 @@ class Walks(Sequence[Walk | None]):
 
     def __getitem__(self, index: int | slice) -> Walk | list[Walk | None] | None:
         if isinstance(index, slice):
-            return [self._tables.walk_of(self._graph, node) for node in self._graph.nodes[index]]
-        return self._tables.walk_of(self._graph, self._graph.nodes[index])
+            return [self._tables.walk_of(self._graph, i) for i in range(len(self))[index]]
+        return self._tables.walk_of(self._graph, range(len(self))[index])
 
 
 class BandTables:
@@ -82,12 +82,21 @@ class BandTables:
     def __init__(self, *, by_images: bool = False) -> None:
         self._by_images = by_images
         self._pitch: dict[int, int] = {}
+        self._roots: list[int] = []
+        """Root of each tensor."""
+        self._axes: dict[int, tuple[int, int]] = {}
+        """Axis of each node's rows, behind the number of its tensors whose pitch was known by then: another look finds
+        the same, unless there are more.
+        """
 
     def of(self, graph: Graph, costs: Costs) -> tuple[Walks, tuple[I64, I64, I64]]:
         """Return what is known of each node, and the tables of planner/bands.c."""
+        self._roots = _roots(graph)
         self._find_pitches(graph)
         walks = Walks(self, graph)
-        return walks, self._tables(graph, costs, walks)
+        tables = self._tables(graph, costs, walks)
+        self._roots, self._axes = [], {}  # of many graphs that are searched, few are written out
+        return walks, tables
 
     # ---- pitches ----
 
@@ -102,21 +111,29 @@ class BandTables:
                 for tensor in (*node.inputs, *node.outputs):
                     view = graph.tensors[tensor]
                     if len(view.shape) == 4 and view.shape[1] > 1:
-                        self._pitch.setdefault(graph.root(tensor), view.strides[1])
-        for nodes in (graph.nodes, graph.nodes[::-1], graph.nodes):
-            for node in nodes:
-                self._hand_on(graph, node)
+                        self._pitch.setdefault(self._roots[tensor], view.strides[1])
+        count = len(graph.nodes)
+        for indices in (range(count), range(count)[::-1], range(count)):
+            for index in indices:
+                self._hand_on(graph, index)
 
-    def _hand_on(self, graph: Graph, node: Node) -> None:
+    def _known(self, node: Node) -> int:
+        """Return how many of a node's tensors have a root whose pitch is known."""
+        return sum(self._roots[tensor] in self._pitch for tensor in (*node.outputs[:1], *node.inputs))
+
+    def _hand_on(self, graph: Graph, index: int) -> None:
         """Find the pitch of a root from those of the roots that its node also touches."""
-        if all(graph.root(tensor) in self._pitch for tensor in (*node.outputs[:1], *node.inputs)):
+        node = graph.nodes[index]
+        known = self._known(node)
+        if known == 1 + len(node.inputs) or self._axes.get(index, (-1, -1))[0] == known:
             return
         axis = self._axis(graph, node)
+        self._axes[index] = known, axis
         needs = self._needs(graph, node, axis)
         if needs is None:
             return
         for tensor, place in zip((node.outputs[0], *node.inputs), (axis, *(need.axis for need in needs)), strict=True):
-            view, root = graph.tensors[tensor], graph.root(tensor)
+            view, root = graph.tensors[tensor], self._roots[tensor]
             if place >= 0 and view.shape[place] > 1:
                 self._pitch.setdefault(root, view.strides[place])
 
@@ -134,7 +151,7 @@ class BandTables:
             fits = [
                 need.axis in axes for need, axes in zip(needs or (), known, strict=False) if axes and need.axis >= 0
             ]
-            if needs is not None and all(fits) and (fits or graph.root(node.outputs[0]) in self._pitch):
+            if needs is not None and all(fits) and (fits or self._roots[node.outputs[0]] in self._pitch):
                 return axis
         return -1
 
@@ -142,7 +159,7 @@ class BandTables:
         """Return the axes of a view that the rows of its root may be on, the likeliest first; none where no operator
         says how far apart these rows are.
         """
-        pitch = self._pitch.get(graph.root(tensor))
+        pitch = self._pitch.get(self._roots[tensor])
         if not pitch:
             return []
         view = graph.tensors[tensor]
@@ -160,9 +177,13 @@ class BandTables:
 
     # ---- nodes ----
 
-    def walk_of(self, graph: Graph, node: Node) -> Walk | None:
+    def walk_of(self, graph: Graph, index: int) -> Walk | None:
         """Return how a node can compute some rows of its output alone; None where it cannot."""
-        axis = self._axis(graph, node)
+        node = graph.nodes[index]
+        self._roots = self._roots or _roots(graph)
+        known, axis = self._axes.get(index, (-1, -1))
+        if known != self._known(node):
+            axis = self._axis(graph, node)
         needs = self._needs(graph, node, axis)
         if needs is None or axis > 3:
             return None
@@ -173,7 +194,7 @@ class BandTables:
             zip((node.outputs[0], *node.inputs), (Need(axis), *needs), strict=True)
         ):
             view = graph.tensors[tensor]
-            if graph.tensors[graph.root(tensor)].weight >= 0:
+            if graph.tensors[self._roots[tensor]].weight >= 0:
                 if need.axis >= 0 and view.shape[need.axis] > 1:
                     return None
                 continue
@@ -185,7 +206,7 @@ class BandTables:
 
     def _use(self, graph: Graph, tensor: int, need: Need, images: int) -> Use | None:
         """Return the use of a view; None where its images or its rows are not apart."""
-        view, root = graph.tensors[tensor], graph.root(tensor)
+        view, root = graph.tensors[tensor], self._roots[tensor]
         whole = graph.tensors[root]
         if images > 1 and not (len(view.shape) > 1 and view.shape[0] == images and whole.size % images == 0):
             return None
@@ -225,7 +246,7 @@ class BandTables:
             start = len(uses)
             if walk is not None:
                 for use in walk.uses:
-                    root = graph.root(use.tensor)
+                    root = self._roots[use.tensor]
                     if root not in number:
                         number[root] = len(roots)
                         roots.append(self._root(graph, root, 0, -1, count))
@@ -241,6 +262,10 @@ class BandTables:
     def _root(self, graph: Graph, root: int, size: int, first: int, last: int) -> tuple[int, ...]:
         pitch = self._pitch.get(root, 0)
         return pitch * DTYPES[graph.tensors[root].dtype].itemsize, size, first, last, int(pitch > 0)
+
+
+def _roots(graph: Graph) -> list[int]:
+    return [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(graph.tensors)]
 
 
 def _table(rows: Sequence[tuple[int, ...]], columns: int) -> I64:

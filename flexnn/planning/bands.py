@@ -41,8 +41,9 @@ REGIONS_MAX = 8
 """Most walks of a graph."""
 SEARCHED_MAX = 1500
 """Most nodes of a graph in which walks are looked for: that takes time with the square of their number."""
-NODE_BYTES = ADDED_BYTES + STEP_BYTES
-"""Bytes that a node in bands takes outside the arena."""
+NODE_BYTES = ADDED_BYTES + STEP_BYTES + STEP_BYTES // 2
+"""Bytes that a node in bands takes outside the arena, and half a step's, which smallest budgets have for finer slices.
+"""
 NODE_WORK = 2_000_000
 """Multiplications that take about as long as a node's steps and requests do."""
 WORTH = 0.95

@@ -187,16 +187,22 @@ class _Moved:
         self.order = list(order)
         self._touches, self._bytes = orders.touches, orders.nbytes
         self._together: list[set[int]] = [{index} for index in range(len(order))]
+        self.largest_of_all = max(self._bytes, default=0)
+        """Bytes of the largest value."""
+        self._uses: dict[int, list[int]] = {}
+        for index in order:
+            for value, _ in self._touches[index]:
+                self._uses.setdefault(value, []).append(index)
         self._count()
 
     def _count(self) -> None:
         self.place = [0] * len(self.order)
-        self._uses: dict[int, list[int]] = {}
         for place, index in enumerate(self.order):
             self.place[index] = place
-            for value, _ in self._touches[index]:
-                self._uses.setdefault(value, []).append(index)
-        self.starts = [min(self.place[other] for other in together) for together in self._together]
+        self.starts = [
+            self.place[index] if len(together) == 1 else min(self.place[other] for other in together)
+            for index, together in enumerate(self._together)
+        ]
 
     def spared(self, unit: Sequence[int], before: int) -> int:
         """Return the bytes that would live later where nodes came just before a place, less those that would live
@@ -208,11 +214,6 @@ class _Moved:
             if others:
                 spared += self._bytes[value] * ((min(others) >= before) - (max(others) < before))
         return spared
-
-    @property
-    def largest_of_all(self) -> int:
-        """Bytes of the largest value."""
-        return max(self._bytes, default=0)
 
     def largest(self, unit: Sequence[int]) -> int:
         """Return the bytes of the largest value that nodes touch."""

@@ -38,11 +38,15 @@ where other things than the neediest node decide.
 """
 MILDER_MAX = 2
 """Most forms that repeat less than the tightest, of which one budget's plans are made."""
+MILDER_ROOM = 1.08
+"""Memory as a multiple of a form's smallest budget, from which on it has room to load ahead: near that budget a form
+that repeats more, but needs less, may be faster.
+"""
 WRITTEN = 3
 """Forms that spill which are written out to find the one that has the smallest budget."""
 CHOOSING_BYTES, CHOOSING_NODE_BYTES = 256 << 10, 1 << 10
 """Heap memory that several forms leave, of which one is chosen: at least, and for each node that the tightest adds."""
-CHOOSING_PART = 0.25
+CHOOSING_PART = 0.3
 """Largest part of the memory beyond the smallest budget that is left for it."""
 NODES_KEPT = 300
 """Most nodes of forms whose planners are kept."""
@@ -183,14 +187,14 @@ class Planner:
         return tightest
 
     def _forms_within(self, memory: int) -> Iterator[AnyForm]:
-        """Yield the forms that fit: the tightest, and those that repeat the least."""
+        """Yield the forms that fit: the tightest, the one that repeats the least, and the next one that has room."""
         if self._tight is not None:
-            least, planned = self._minimum_of(self._tight), 0
+            least, planned, within = self._minimum_of(self._tight), 0, memory
             if least <= memory:
                 yield self._tight
-            for form in [form for i, form in enumerate(self._forms) if i and memory >= least + self._beyond(i)][::-1]:
-                if planned < MILDER_MAX and self._minimum_of(form) <= memory:
-                    planned += 1
+            for i, form in [*enumerate(self._forms)][:0:-1]:
+                if planned < MILDER_MAX and within >= least + self._beyond(i) and self._minimum_of(form) <= within:
+                    planned, within = planned + 1, int(memory / MILDER_ROOM)
                     yield form
         if self._spilling is not None:
             least, least_bytes = self._minimum_of(self._spilling), self._spilling.nbytes
@@ -278,13 +282,14 @@ class Planner:
         return self._fastest_of(memory)
 
     def _fastest_of(self, memory: int) -> Plan:
-        """Return the fastest plan of the variants that fit, looked for from the least bound on."""
+        """Return the fastest plan of the variants that fit, looked for from the least bound on. A large form is planned
+        while it is written, as writing it again would take longer than planning; the tightest one, which is written
+        first, is the last then.
+        """
         tightest = self._spilling or self._tight
-        others = memory if tightest is None else memory - self._left_bytes(tightest, memory)
-        bounds: list[tuple[float, AnyForm | None]] = []
-        if self._whole.minimum <= others:
-            bounds.append((self._whole.bound_ms(others), None))
+        known: list[tuple[float, AnyForm | None]] = []
         if tightest is not None:
+<<<<<<< HEAD
             bounds.append((self._variant(tightest).bound_ms(memory), tightest))
         within = (form for form in self._forms_within(others) if form != tightest)
         bounds += [(self._variant(form).bound_ms(others), form) for form in within]
@@ -293,13 +298,21 @@ class Planner:
         best_form: AnyForm | None = None
         spent = 0.0
         for bound, form in bounds:
+=======
+            known.append((self._variant(tightest).bound_ms(memory), tightest))
+        if self._whole.minimum <= memory:
+            known.append((self._whole.bound_ms(self._room(None, tightest, memory)), None))
+        bound_ms = min((bound for bound, _ in known), default=math.inf)
+        best, spent = None, 0.0
+
+        def look(bound: float, form: AnyForm | None) -> None:
+            nonlocal best, spent
+>>>>>>> s8-bands
             if best is None or bound < best.predicted_ms:
-                variant = self._variant(form)
-                if best is None:
-                    self._forget()
-                room = memory if form == tightest else others
-                made = variant.plan(room, math.inf if best is None else best.predicted_ms)
+                room, at_most = self._room(form, tightest, memory), math.inf if best is None else best.predicted_ms
+                made = self._variant(form).plan(room, at_most)
                 spent += made.plan_ms
+<<<<<<< HEAD
                 if best is None or made.predicted_ms < best.predicted_ms:
                     best, best_form = made, form
         assert best is not None
@@ -344,11 +357,38 @@ class Planner:
         graph = form.written(self._ways)
         again = partial(_written_again, self._graph, self._setting, form)
         return VariantPlanner(graph, self._setting, costs=self._costs_of(graph), again=again)
+=======
+                best = made if best is None or made.predicted_ms < best.predicted_ms else best
+>>>>>>> s8-bands
 
-    def _left_bytes(self, tightest: AnyForm, memory: int) -> int:
-        """Return the bytes that are left free where a plan is not the tightest form's: less where memory is scarce."""
+        for form in self._forms_within(memory) if tightest is not None else ():
+            if form != tightest:
+                bound = self._variant(form).bound_ms(self._room(form, tightest, memory))
+                bound_ms = min(bound_ms, bound)
+                known.append((bound, form))
+                is_large = len(self._variant(form).graph.nodes) * (MILDER_MAX + 1) > NODES_KEPT
+                if is_large and self._spilling is None:  # of forms that spill there are more
+                    at_hand = sorted((entry for entry in known if entry[1] != tightest), key=itemgetter(0))
+                    known = [entry for entry in known if entry not in at_hand]
+                    for entry in at_hand:
+                        look(*entry)
+        if best is None:
+            self._forget()
+        for entry in sorted(known, key=itemgetter(0)):
+            look(*entry)
+        self._forget()
+        assert best is not None
+        return best.but(memory=memory, minimum_memory=lambda: self.minimum, bound_ms=bound_ms, plan_ms=spent)
+
+    def _room(self, form: AnyForm | None, tightest: AnyForm | None, memory: int) -> int:
+        """Return the memory that a form's plan may have: all where it is the tightest, else some is left free, less
+        where memory is scarce, and none that the form cannot do without.
+        """
+        if form == tightest or tightest is None:
+            return memory
         left = CHOOSING_BYTES + CHOOSING_NODE_BYTES * self._added[tightest]
-        return int(min(left, CHOOSING_PART * (memory - self._minima[tightest])))
+        room = memory - int(min(left, CHOOSING_PART * (memory - self._minima[tightest])))
+        return max(room, self._whole.minimum if form is None else self._minima[form])
 
     def _variant(self, form: AnyForm | None) -> VariantPlanner:
         """Return the planner of a form that was written before; None: of the whole."""

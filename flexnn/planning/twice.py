@@ -82,6 +82,11 @@ class _Writer:
         self.work = 0
         self._graph, self._in_arena = graph, in_arena
         self._tensors, self._nodes = list(graph.tensors), list(graph.nodes)
+        self._outputs: list[set[int]] = []
+        """Roots that each node writes, weights left out."""
+        self._inputs: list[set[int]] = []
+        """Roots that each node reads."""
+        self._look()
         self._work_max = WORK_MAX * sum(work_of(graph, node) for node in graph.nodes)
 
     def graph(self) -> Graph:
@@ -98,9 +103,19 @@ class _Writer:
         first = Node(f"{node.name}.rows", node.op, list(node.inputs), [rows], halves.first)
         shape, dtype = OPERATORS[node.op].infer(first, [source.shape], [source.dtype])
         self._tensors.append(Tensor(f"{node.name}.rows", shape, dtype))
-        self._nodes[index : index + 1] = [first, replace(node, inputs=[rows], attrs=halves.then, params=None)]
+        both = [first, replace(node, inputs=[rows], attrs=halves.then, params=None)]
+        self._nodes[index : index + 1] = both
         if again is not None:
             self._make_again(index, again)
+            self._look()
+        else:
+            self._outputs[index : index + 1] = [self._roots(half.outputs) for half in both]
+            self._inputs[index : index + 1] = [self._roots(half.inputs) for half in both]
+
+    def _look(self) -> None:
+        """Find what nodes write and read."""
+        self._outputs = [self._roots(node.outputs) for node in self._nodes]
+        self._inputs = [self._roots(node.inputs) for node in self._nodes]
 
     def _root(self, tensor: int) -> int:
         owner = self._tensors[tensor].root
@@ -110,7 +125,7 @@ class _Writer:
         return {root for root in map(self._root, tensors) if self._tensors[root].weight < 0}
 
     def _writers(self, roots: set[int], before: int) -> set[int]:
-        return {i for i in range(before) if roots & self._roots(self._nodes[i].outputs)}
+        return {i for i in range(before) if not roots.isdisjoint(self._outputs[i])}
 
     def _again(self, index: int, source: int) -> _Again | None:
         """Return the nodes that make a root again that node ``index`` reduces; None where that spares nothing."""
@@ -118,9 +133,9 @@ class _Writer:
         best: _Again | None = None
         nodes = self._writers({source}, index)
         while nodes and len(nodes) <= NODES_MAX:
-            made = set[int]().union(*(self._roots(self._nodes[i].outputs) for i in nodes))
+            made = set[int]().union(*(self._outputs[i] for i in nodes))
             nodes = self._writers(made, index)
-            read = set[int]().union(*(self._roots(self._nodes[i].inputs) for i in nodes)) - made
+            read = set[int]().union(*(self._inputs[i] for i in nodes)) - made
             place = self._first_use(made, index)
             work = sum(work_of(graph, self._nodes[i]) for i in nodes)
             if place is None or work > self._work_max or self._changes(read, min(nodes), place):
@@ -137,22 +152,22 @@ class _Writer:
     def _first_use(self, roots: set[int], index: int) -> int | None:
         """Return the first node behind ``index`` that touches some of the roots."""
         behind = range(index + 1, len(self._nodes))
-        return next((i for i in behind if roots & self._touched(i)), None)
+        return next((i for i in behind if self._touches(i, roots)), None)
 
-    def _touched(self, index: int) -> set[int]:
-        return self._roots((*self._nodes[index].inputs, *self._nodes[index].outputs))
+    def _touches(self, index: int, roots: set[int]) -> bool:
+        return not (roots.isdisjoint(self._inputs[index]) and roots.isdisjoint(self._outputs[index]))
 
     def _is_used(self, root: int, place: int) -> bool:
         """Whether a root is alive at a node and behind it anyway."""
-        return any(root in self._touched(i) for i in range(place, len(self._nodes)))
+        return any(self._touches(i, {root}) for i in range(place, len(self._nodes)))
 
     def _changes(self, roots: set[int], first: int, place: int) -> bool:
         """Return whether some node between writes over some of the roots, which were complete before."""
-        return any(roots & self._roots(self._nodes[i].outputs) for i in range(first, place))
+        return any(not roots.isdisjoint(self._outputs[i]) for i in range(first, place))
 
     def _make_again(self, index: int, again: _Again) -> None:
         """Make roots by nodes ``again`` in storage of their own up to node ``index``, and once more behind it."""
-        made = set[int]().union(*(self._roots(self._nodes[i].outputs) for i in again.nodes))
+        made = set[int]().union(*(self._outputs[i] for i in again.nodes))
         moved: dict[int, int] = {}
         for root in sorted(made):
             moved[root] = len(self._tensors)
