@@ -289,38 +289,43 @@ class Planner:
         tightest = self._spilling or self._tight
         known: list[tuple[float, AnyForm | None]] = []
         if tightest is not None:
-<<<<<<< HEAD
-            bounds.append((self._variant(tightest).bound_ms(memory), tightest))
-        within = (form for form in self._forms_within(others) if form != tightest)
-        bounds += [(self._variant(form).bound_ms(others), form) for form in within]
-        bounds.sort(key=itemgetter(0))
-        best: Plan | None = None
-        best_form: AnyForm | None = None
-        spent = 0.0
-        for bound, form in bounds:
-=======
             known.append((self._variant(tightest).bound_ms(memory), tightest))
         if self._whole.minimum <= memory:
             known.append((self._whole.bound_ms(self._room(None, tightest, memory)), None))
         bound_ms = min((bound for bound, _ in known), default=math.inf)
-        best, spent = None, 0.0
+        best: Plan | None = None
+        best_form: AnyForm | None = None
+        spent = 0.0
 
         def look(bound: float, form: AnyForm | None) -> None:
-            nonlocal best, spent
->>>>>>> s8-bands
+            nonlocal best, best_form, spent
             if best is None or bound < best.predicted_ms:
                 room, at_most = self._room(form, tightest, memory), math.inf if best is None else best.predicted_ms
                 made = self._variant(form).plan(room, at_most)
                 spent += made.plan_ms
-<<<<<<< HEAD
                 if best is None or made.predicted_ms < best.predicted_ms:
                     best, best_form = made, form
-        assert best is not None
+
+        for form in self._forms_within(memory) if tightest is not None else ():
+            if form != tightest:
+                bound = self._variant(form).bound_ms(self._room(form, tightest, memory))
+                bound_ms = min(bound_ms, bound)
+                known.append((bound, form))
+                is_large = len(self._variant(form).graph.nodes) * (MILDER_MAX + 1) > NODES_KEPT
+                if is_large and self._spilling is None:  # of forms that spill there are more
+                    at_hand = sorted((entry for entry in known if entry[1] != tightest), key=itemgetter(0))
+                    known = [entry for entry in known if entry not in at_hand]
+                    for entry in at_hand:
+                        look(*entry)
+        if best is None:
+            self._forget()
+        for entry in sorted(known, key=itemgetter(0)):
+            look(*entry)
         self._forget()
-        bound = bounds[0][0]
-        decisions = best.decisions and self._decided(best.decisions, best_form, bound)
-        known = {"memory": memory, "bound_ms": bound, "plan_ms": spent, "decisions": decisions}
-        return best.but(minimum_memory=lambda: self.minimum, **known)
+        assert best is not None
+        decisions = best.decisions and self._decided(best.decisions, best_form, bound_ms)
+        facts = {"memory": memory, "bound_ms": bound_ms, "plan_ms": spent, "decisions": decisions}
+        return best.but(minimum_memory=lambda: self.minimum, **facts)
 
     def _decided(self, decisions: Decisions, form: AnyForm | None, bound_ms: float) -> Decisions | None:
         """Return decisions of a plan of a form; None where the form is not told."""
@@ -357,28 +362,6 @@ class Planner:
         graph = form.written(self._ways)
         again = partial(_written_again, self._graph, self._setting, form)
         return VariantPlanner(graph, self._setting, costs=self._costs_of(graph), again=again)
-=======
-                best = made if best is None or made.predicted_ms < best.predicted_ms else best
->>>>>>> s8-bands
-
-        for form in self._forms_within(memory) if tightest is not None else ():
-            if form != tightest:
-                bound = self._variant(form).bound_ms(self._room(form, tightest, memory))
-                bound_ms = min(bound_ms, bound)
-                known.append((bound, form))
-                is_large = len(self._variant(form).graph.nodes) * (MILDER_MAX + 1) > NODES_KEPT
-                if is_large and self._spilling is None:  # of forms that spill there are more
-                    at_hand = sorted((entry for entry in known if entry[1] != tightest), key=itemgetter(0))
-                    known = [entry for entry in known if entry not in at_hand]
-                    for entry in at_hand:
-                        look(*entry)
-        if best is None:
-            self._forget()
-        for entry in sorted(known, key=itemgetter(0)):
-            look(*entry)
-        self._forget()
-        assert best is not None
-        return best.but(memory=memory, minimum_memory=lambda: self.minimum, bound_ms=bound_ms, plan_ms=spent)
 
     def _room(self, form: AnyForm | None, tightest: AnyForm | None, memory: int) -> int:
         """Return the memory that a form's plan may have: all where it is the tightest, else some is left free, less

@@ -195,6 +195,7 @@ def test_the_figures_name_what_is_beyond_a_limit() -> None:
         "session_bytes above memory: 0",
     ]
 
+
 def test_labels_are_compared_as_such() -> None:
     numbers = np.ones(2, np.float32)
     texts = np.array(["a", "b"], object)
