@@ -21,7 +21,7 @@ APPENDED_PART = 8
 
 
 class _Axes(NamedTuple):
-    """Where an operator has the input channels, of its input and of its weights, and the weights' zero points."""
+    """Axes of input channels, in the input and in the weights, and of the weights' zero points."""
 
     input: int
     weight: int
