@@ -75,10 +75,12 @@ class Explanation:
     """Moment at which the arena holds the most, if the loader is always as far ahead as it may be."""
     smallest: Moment
     """Node that needs the most, with its smallest workspace and one panel of its weights: no budget holds less."""
+    smallest_nodes: int
+    """Number of nodes that need as much as it does: nodes that walk a graph in bands are one need."""
     minimum: int
     """Smallest budget, which runs steps one by one, whatever groups were asked for."""
     smallest_without: int
-    """Smallest budget if that node needed no more than the next one does."""
+    """Smallest budget if those nodes needed no more than the next one does."""
     compute_ms: float
     """Time of a run without its stalls."""
     read_ms: float
@@ -91,6 +93,7 @@ class Explanation:
         return {
             "peak": asdict(self.peak) | {"nbytes": self.peak.nbytes},
             "smallest": asdict(self.smallest) | {"nbytes": self.smallest.nbytes},
+            "smallest_nodes": self.smallest_nodes,
             "smallest_without": self.smallest_without,
             "compute_ms": self.compute_ms,
             "read_ms": self.read_ms,
@@ -100,10 +103,12 @@ class Explanation:
     def summary(self, plan: Plan) -> str:
         """Return lines for people, to follow those of the plan."""
         memory, predicted_ms = plan.memory, plan.predicted_ms
+        alike = self.smallest_nodes - 1
+        nodes = f"node {self.smallest.node!r}" + (f" and {alike} that need as much" if alike > 0 else "")
         lines = [
             f"peak     step {self.peak.step}, node {self.peak.node!r}: {self.peak.text()}",
-            f"smallest {format_bytes(self.minimum)} because of node {self.smallest.node!r}: {self.smallest.text()};"
-            f" without it {format_bytes(self.smallest_without)}",
+            f"smallest {format_bytes(self.minimum)} because of {nodes}: {self.smallest.text()};"
+            f" without {'them' if alike > 0 else 'it'} {format_bytes(self.smallest_without)}",
             f"ruled by {'reading' if self.read_ms > self.compute_ms else 'computing'}:"
             f" computing takes {self.compute_ms:.2f} ms, reading {self.read_ms:.2f} ms",
         ]
@@ -119,7 +124,7 @@ class Explanation:
 def explain(planner: Planner, plan: Plan, machine: MachineProfile) -> Explanation:
     """Return the explanation of ``plan``, which ``planner`` made for ``machine``."""
     tightest = planner.tightest
-    smallest, beyond = smallest_of(tightest.graph, tightest.costs, tightest.placement)
+    smallest, count, beyond = smallest_of(tightest.graph, tightest.costs, tightest.placement)
 
     def offer(memory: int | None) -> Offer:
         other = planner.plan(memory)
@@ -134,6 +139,7 @@ def explain(planner: Planner, plan: Plan, machine: MachineProfile) -> Explanatio
     return Explanation(
         peak_of(plan, machine),
         smallest,
+        count,
         planner.minimum,
         planner.minimum - beyond,
         plan.predicted_ms - plan.stall_ms,
@@ -169,24 +175,22 @@ def peak_of(plan: Plan, machine: MachineProfile) -> Moment:
     )
 
 
-def smallest_of(graph: Graph, costs: Costs, placement: Placement) -> tuple[Moment, int]:
-    """Return the node that limits the smallest arena, and the bytes by which it needs more than any other."""
-    order = np.argsort(-np.asarray(placement.tight_bytes, np.int64), kind="stable")
-    if not len(order):
-        return Moment("", -1, {}, 0, 0, 0), 0
-    index = int(order[0])
-    node = costs.nodes[index]
-    panel = costs.room_bytes(node.panel_bytes) if node.panels else 0
-    moment = Moment(
-        graph.nodes[index].name,
-        -1,
-        _tensors(graph, costs, index),
-        node.variants[-1].workspace_bytes * costs.threads,
-        panel + sum(room for _, _, room in node.constants),
-        0,
-    )
-    second = int(placement.tight_bytes[order[1]]) if len(order) > 1 else 0
-    return moment, int(placement.tight_bytes[index]) - second
+def smallest_of(graph: Graph, costs: Costs, placement: Placement) -> tuple[Moment, int, int]:
+    """Return the node that limits the smallest arena, the number of nodes that need as much, and the bytes by which
+    they need more than any other. Of nodes that need as much, one that itself holds the most is returned.
+    """
+    tight = np.asarray(placement.tight_bytes, np.int64)
+    if not len(tight):
+        return Moment("", -1, {}, 0, 0, 0), 0, 0
+    workspaces = [node.variants[-1].workspace_bytes * costs.threads for node in costs.nodes]
+    panels = [costs.room_bytes(node.panel_bytes) if node.panels else 0 for node in costs.nodes]
+    streamed = [room + sum(own for _, _, own in node.constants) for room, node in zip(panels, costs.nodes, strict=True)]
+    neediest = tight == tight.max()
+    held = live_bytes(costs) + np.asarray(workspaces, np.int64) + np.asarray(streamed, np.int64)
+    index = int(np.argmax(np.where(neediest, held, -1)))
+    moment = Moment(graph.nodes[index].name, -1, _tensors(graph, costs, index), workspaces[index], streamed[index], 0)
+    second = int(tight[~neediest].max(initial=0))
+    return moment, int(neediest.sum()), int(tight.max()) - second
 
 
 def live_bytes(costs: Costs) -> I64:

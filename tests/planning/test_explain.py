@@ -10,7 +10,7 @@ import pytest
 from flexnn.graph.ir import Graph
 from flexnn.planning import Plan, Planner, Setting, make_plan
 from flexnn.planning.costs import graph_costs
-from flexnn.planning.explain import Explanation, explain
+from flexnn.planning.explain import Explanation, explain, smallest_of
 from tests.support.plan_graphs import random_graph, vgg19
 from tests.support.plans import FAST_DISK, PI, minimum_of
 
@@ -70,7 +70,15 @@ def test_more_memory_is_offered_with_its_time() -> None:
     assert all(a[0] < b[0] and a[1] >= b[1] for a, b in pairwise(offered))
     assert "ruled by reading" in told.summary(plan)
     assert "everything pinned" in told.summary(plan)
-    assert set(told.describe()) == {"peak", "smallest", "smallest_without", "compute_ms", "read_ms", "offers"}
+    assert set(told.describe()) == {
+        "peak",
+        "smallest",
+        "smallest_nodes",
+        "smallest_without",
+        "compute_ms",
+        "read_ms",
+        "offers",
+    }
 
 
 def test_nothing_is_offered_where_everything_stays() -> None:
@@ -86,3 +94,15 @@ def test_gap_is_the_time_above_the_bound() -> None:
     plan = make_plan(graph, Setting(PI, threads=2), minimum_of(graph, machine=PI))
     assert plan.gap == pytest.approx(plan.predicted_ms / plan.bound_ms - 1)
     assert plan.describe()["gap"] == plan.gap
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_without_the_neediest_nodes_less_would_do(seed: int) -> None:
+    """All nodes that need the most are counted, and what is left is what the next one needs."""
+    tightest = Planner(random_graph(seed), Setting(FAST_DISK, 2, 64)).tightest
+    tight = sorted(tightest.placement.tight_bytes, reverse=True)
+    moment, count, beyond = smallest_of(tightest.graph, tightest.costs, tightest.placement)
+    assert tight[:count] == [tight[0]] * count
+    assert beyond == tight[0] - (tight[count] if count < len(tight) else 0) > 0
+    names = [node.name for node in tightest.graph.nodes]
+    assert tightest.placement.tight_bytes[names.index(moment.node)] == tight[0]
