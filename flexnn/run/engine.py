@@ -240,8 +240,9 @@ class BoundProgram:
             if offset >= _core.SPILL_FROM and self._spill is not None:
                 return f"{self._spill.folder}: the spill file, {name!r} at offset {offset - _core.SPILL_FROM}: {error}"
             return f"{self.artifact.path}: weight {name!r} at offset {offset}: {error}"
+        if not 0 <= error.index < len(program.nodes):
+            return str(error)
+        name, told = self.plan.graph.nodes[error.index].name, str(error).replace(f" in node {error.index}", "")
         if error.is_write and self._spill is not None:
-            return f"{self._spill.folder}: the spill file, {self.plan.graph.nodes[error.index].name!r}: {error}"
-        if error.index >= 0 and error.index < len(program.nodes):
-            return f"node {self.plan.graph.nodes[error.index].name!r}: {error}"
-        return str(error)
+            return f"{self._spill.folder}: the spill file, {name!r}: {told}"
+        return f"node {name!r}: {told}"

@@ -46,9 +46,7 @@ def halve(graph: Graph) -> None:
     for node in graph.nodes:
         if any(half[i] for i in (*node.inputs, *node.outputs)):
             _know(node, graph.tensors[node.outputs[0]].dtype)
-    for node in conversions:
-        if node.op not in HALF.values():
-            _drop(graph, node)
+    _drop(graph, [node for node in conversions if node.op not in HALF.values()])
 
 
 def _know(node: Node, dtype: str) -> None:
@@ -104,12 +102,18 @@ def _convert_joined(graph: Graph, groups: _Groups) -> list[Node]:
     return conversions
 
 
-def _drop(graph: Graph, conversion: Node) -> None:
-    """Remove a conversion between values that are both float32."""
-    (x,), (y,) = conversion.inputs, conversion.outputs
-    graph.nodes = [node for node in graph.nodes if node is not conversion]
+def _drop(graph: Graph, conversions: list[Node]) -> None:
+    """Remove conversions between values that are both float32."""
+    source = {node.outputs[0]: node.inputs[0] for node in conversions}
+    graph.nodes = [node for node in graph.nodes if not node.outputs or node.outputs[0] not in source]
+
+    def origin(tensor: int) -> int:
+        while tensor in source:  # of a conversion of a conversion
+            tensor = source[tensor]
+        return tensor
+
     for node in graph.nodes:
-        node.inputs = [x if i == y else i for i in node.inputs]
+        node.inputs = [origin(tensor) for tensor in node.inputs]
 
 
 def _near_maps(graph: Graph, groups: _Groups, wide: set[int]) -> set[int]:
@@ -123,12 +127,15 @@ def _near_maps(graph: Graph, groups: _Groups, wide: set[int]) -> set[int]:
     for node in graph.nodes:
         if node.op in _MAPS:
             near |= {groups.of(i) for i in (*node.inputs, *node.outputs)} - wide
-    grown = -1
-    while grown != len(near):
-        grown = len(near)
-        for group in touched:
-            if group & near:
-                near |= group
+    meeting: dict[int, list[set[int]]] = {}
+    for met in touched:
+        for group in met:
+            meeting.setdefault(group, []).append(met)
+    left = list(near)
+    while left:
+        for met in meeting.pop(left.pop(), ()):
+            left += met - near
+            near |= met
     return near
 
 
