@@ -2,26 +2,12 @@
  * steps, and groups of more pairs of steps than could be compared.
  * usage: flexnn-groups [programs] */
 #include "groups.h"
-#include "require.h"
+#include "random_programs.h"
 
 #include <string.h>
 #include <time.h>
 
 enum { NODES = 7, STEPS = 9, ROWS = 4, BUFFERS = 3 };
-
-static uint32_t random_state = 11;
-static int fails_at = -1; /* the calloc that fails, counted down */
-
-void *__real_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-
-void *__wrap_calloc(size_t count, size_t bytes) {
-    return fails_at < 0 || fails_at-- ? __real_calloc(count, bytes) : NULL;
-}
-
-static int64_t below(int64_t n) {
-    return (int64_t)(random_u32(&random_state) % (uint32_t)n);
-}
 
 /* A pool of maps of ROWS x 1 pixels, `pitch` floats apart. */
 static fx_node pool(int32_t channels, int32_t pitch, int32_t rows) {

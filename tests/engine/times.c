@@ -4,26 +4,12 @@
 #include "times.h"
 #include "last_touch.h"
 #include "overlaps.h"
-#include "require.h"
+#include "random_programs.h"
 
 #include <string.h>
 #include <time.h>
 
 enum { BYTES = 256, NODES = 5, STEPS = 9, LOADS = 7 };
-
-static uint32_t random_state = 7;
-static int fails_at = -1; /* the calloc that fails, counted down */
-
-void *__real_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-
-void *__wrap_calloc(size_t count, size_t bytes) {
-    return fails_at < 0 || fails_at-- ? __real_calloc(count, bytes) : NULL;
-}
-
-static int64_t below(int64_t n) {
-    return (int64_t)(random_u32(&random_state) % (uint32_t)n);
-}
 
 typedef struct random_program {
     fx_node nodes[NODES];
