@@ -104,7 +104,8 @@ class _File:
         replay = _replay([self.array(number) for number in row_of(row["replay"], REPLAY)])
         before, after, found = (_marks(row[name], region) for name in ("before", "after", "found"))
         body = self.array(row["body"]).tobytes()
-        stored = StoredTemplate(self, region, remaining, facts, sized, known, replay, body, after, found)
+        alike = bool(row.get("alike"))
+        stored = StoredTemplate(self, region, remaining, facts, sized, known, replay, body, after, found, alike)
         return Key(region, remaining, facts, before, bool(row["inlines"])), stored
 
 
@@ -122,6 +123,8 @@ class StoredTemplate:
     body: bytes
     after: Marks
     found: Marks
+    alike: bool
+    """Whether what is planned for the first template serves this one, too, as the compiler found: runs look again."""
     read: SegmentTemplate | None = None
     """The template, once it was read."""
 
