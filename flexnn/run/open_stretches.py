@@ -58,16 +58,18 @@ class OpenStretches(Teams):
         self._rehearsed: Stretch | None = None  # opened before the first run, too
 
     def prepare(self, segments: Sequence[Segment]) -> None:
-        """Plan and open segments that no run has met yet, without a limit. Raises SessionError."""
+        """Plan segments that no run has met yet, without a limit; open the first of any that share weights. Raises
+        SessionError.
+        """
         self._is_settled = False
         self._prepared = [self.segments.of(segment) for segment in segments]
         for bound in self._prepared:
             self.segments.planned(bound, None, {})
-        if self._measure(self._prepared):
-            for bound in self._prepared:
-                self.segments.planned(bound, None, {})
-        self._open.update(dict.fromkeys(self._prepared))
-        self._arrange(self._prepared)
+        for bound in self._prepared if self._measure(self._prepared) else ():
+            self.segments.planned(bound, None, {})
+        opened = dict.fromkeys({bound.pins: bound for bound in reversed(self._prepared)}.values())
+        self._open.update(opened)
+        self._arrange(list(opened))
         self._engine.back()
         self._is_settled = True
 

@@ -1,4 +1,4 @@
-"""What the system says of this process."""
+"""Bytes of this process, as the system says."""
 
 from __future__ import annotations
 
