@@ -13,6 +13,7 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -135,19 +136,29 @@ def write(key: str, found: dict[str, Any]) -> None:
 
 
 def _drop_old(folder: int, newest: str) -> None:
-    """Remove profiles used longest ago from an open folder until the others are few enough."""
+    """Remove profiles used longest ago from an open folder until the others are few enough. Age, size and name of files are
+    held, and these only where one goes: the memory is in a session's budget.
+    """
     from flexnn.files import is_own
 
-    with os.scandir(folder) as entries:
-        found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries if _is_name(entry.name)]
-    own = sorted((one for one in found if is_own(one[1])), key=lambda one: one[1].st_mtime_ns)
-    count, total = len(own), sum(status.st_size for _, status in own)
-    for name, status in own:
-        if count <= KEPT_MAX and total <= KEPT_BYTES_MAX:
-            break
+    def own() -> Iterator[tuple[int, int, str]]:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False) if _is_name(entry.name) else None
+                if status is not None and is_own(status):
+                    yield status.st_mtime_ns, status.st_size, entry.name
+
+    count = total = 0
+    for _, size, _ in own():
+        count, total = count + 1, total + size
+    if count <= KEPT_MAX and total <= KEPT_BYTES_MAX:
+        return
+    for _, size, name in sorted(own()):
         if name != newest:
             os.unlink(name, dir_fd=folder)
-            count, total = count - 1, total - status.st_size
+            count, total = count - 1, total - size
+        if count <= KEPT_MAX and total <= KEPT_BYTES_MAX:
+            return
 
 
 def _name(key: str) -> str:

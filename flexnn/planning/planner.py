@@ -48,7 +48,7 @@ CHOOSING_BYTES, CHOOSING_NODE_BYTES = 256 << 10, 1 << 10
 """Heap memory that several forms leave, of which one is chosen: at least, and for each node that the tightest adds."""
 CHOOSING_PART = 0.3
 """Largest part of the memory beyond the smallest budget that is left for it."""
-NODES_KEPT = 300
+NODES_KEPT = 100
 """Most nodes of forms whose planners are kept."""
 PACES = 1.1
 """Largest factor between the paces (``VariantPlanner.pace``) of now and of when a plan was decided."""
@@ -287,11 +287,12 @@ class Planner:
         first, is the last then.
         """
         tightest = self._spilling or self._tight
+        room = self._room(tightest, memory)
         known: list[tuple[float, AnyForm | None]] = []
         if tightest is not None:
-            known.append((self._variant(tightest).bound_ms(memory), tightest))
-        if self._whole.minimum <= memory:
-            known.append((self._whole.bound_ms(self._room(None, tightest, memory)), None))
+            known.append((self._variant(tightest).bound_ms(room), tightest))
+        if self._whole.minimum <= room:
+            known.append((self._whole.bound_ms(room), None))
         bound_ms = min((bound for bound, _ in known), default=math.inf)
         best: Plan | None = None
         best_form: AnyForm | None = None
@@ -300,15 +301,14 @@ class Planner:
         def look(bound: float, form: AnyForm | None) -> None:
             nonlocal best, best_form, spent
             if best is None or bound < best.predicted_ms:
-                room, at_most = self._room(form, tightest, memory), math.inf if best is None else best.predicted_ms
-                made = self._variant(form).plan(room, at_most)
+                made = self._variant(form).plan(room, math.inf if best is None else best.predicted_ms)
                 spent += made.plan_ms
                 if best is None or made.predicted_ms < best.predicted_ms:
                     best, best_form = made, form
 
-        for form in self._forms_within(memory) if tightest is not None else ():
+        for form in self._forms_within(room) if tightest is not None else ():
             if form != tightest:
-                bound = self._variant(form).bound_ms(self._room(form, tightest, memory))
+                bound = self._variant(form).bound_ms(room)
                 bound_ms = min(bound_ms, bound)
                 known.append((bound, form))
                 is_large = len(self._variant(form).graph.nodes) * (MILDER_MAX + 1) > NODES_KEPT
@@ -363,15 +363,14 @@ class Planner:
         again = partial(_written_again, self._graph, self._setting, form)
         return VariantPlanner(graph, self._setting, costs=self._costs_of(graph), again=again)
 
-    def _room(self, form: AnyForm | None, tightest: AnyForm | None, memory: int) -> int:
-        """Return the memory that a form's plan may have: all where it is the tightest, else some is left free, less
-        where memory is scarce, and none that the form cannot do without.
+    def _room(self, tightest: AnyForm | None, memory: int) -> int:
+        """Return the memory that plans may have where there are several forms: some is left for what choosing one of
+        them leaves on the heap, less where memory is scarce, as then fewer fit.
         """
-        if form == tightest or tightest is None:
+        if tightest is None:
             return memory
         left = CHOOSING_BYTES + CHOOSING_NODE_BYTES * self._added[tightest]
-        room = memory - int(min(left, CHOOSING_PART * (memory - self._minima[tightest])))
-        return max(room, self._whole.minimum if form is None else self._minima[form])
+        return memory - int(min(left, CHOOSING_PART * (memory - self._minima[tightest])))
 
     def _variant(self, form: AnyForm | None) -> VariantPlanner:
         """Return the planner of a form that was written before; None: of the whole."""
