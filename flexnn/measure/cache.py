@@ -135,11 +135,12 @@ def write(key: str, found: dict[str, Any]) -> None:
 
 
 def _drop_old(folder: int, newest: str) -> None:
-    """Remove profiles used longest ago from an open folder until the others are few enough."""
-    from flexnn.files import is_own
+    """Remove profiles used longest ago from an open folder, of its first entries, until the others are few enough."""
+    from flexnn.files import ENTRIES_MAX, is_own
 
     with os.scandir(folder) as entries:
-        found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries if _is_name(entry.name)]
+        first = [entry for _, entry in zip(range(ENTRIES_MAX), entries, strict=False) if _is_name(entry.name)]
+        found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in first]
     own = sorted((one for one in found if is_own(one[1])), key=lambda one: one[1].st_mtime_ns)
     count, total = len(own), sum(status.st_size for _, status in own)
     for name, status in own:
