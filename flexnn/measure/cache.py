@@ -10,7 +10,6 @@ cannot be read or written, measuring is repeated. Files and their bytes are boun
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 from dataclasses import asdict
@@ -46,6 +45,7 @@ STORAGE = "storage"
 """Name of the rates of the storage among operators and kernels."""
 _SECONDS_MAX = 1e5
 _SCALE_MAX = 1e4
+_ARENA_MAX = 1 << 46
 
 
 class Kept(NamedTuple):
@@ -163,8 +163,7 @@ def _is_name(name: str) -> bool:
 
 
 def _decode(found: dict[str, Any]) -> Kept | None:
-    if not isinstance(found["arena_bytes"], int):
-        return None
+    arena_bytes = int(_number(found["arena_bytes"], 0, _ARENA_MAX))
     rates = {name: _number(found[name], *limits) for name, limits in _RANGES.items()}
     times, scales, tried = found["times"], found["scales"], found["tried"]
     if not isinstance(times, dict) or not isinstance(scales, dict) or not isinstance(tried, list):
@@ -178,13 +177,11 @@ def _decode(found: dict[str, Any]) -> Kept | None:
         },
         scales={str(name): _number(scale, 1 / _SCALE_MAX, _SCALE_MAX) for name, scale in scales.items()},
     )
-    return Kept(machine, found["arena_bytes"], frozenset(tried))
+    return Kept(machine, arena_bytes, frozenset(tried))
 
 
 def _number(value: object, low: float, high: float) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError(value)
-    if not low <= value <= high:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:  # no NaN either
         raise ValueError(value)
     return float(value)
 

@@ -6,6 +6,7 @@ time and memory. A folder of another user's is not used; one that others may ent
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
@@ -134,6 +135,20 @@ def test_hostile_profiles_take_little(folder: Path, text: str) -> None:
     assert cache.load(KEY) is None
     assert tracemalloc.get_traced_memory()[1] < 3 << 20  # 108 MB
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize("number", [10**400, -1, 1 << 60, float("nan"), float("inf"), True, "1", None, [1]])
+def test_numbers_out_of_range(folder: Path, number: object) -> None:
+    """The first one was an OverflowError of each opening of the model."""
+    cache.store(KEY, KEPT)
+    (path,) = folder.iterdir()
+    good = json.loads(path.read_text())
+    for name in ("arena_bytes", "flops_per_second", "step_s"):
+        path.write_text(json.dumps(good | {name: number}))
+        assert cache.load(KEY) is None
+    for name, value in (("times", [1e-6, number]), ("scales", number)):
+        path.write_text(json.dumps(good | {name: {"conv.a": value}}))
+        assert cache.load(KEY) is None
 
 
 def test_many_profiles_take_little(folder: Path) -> None:
