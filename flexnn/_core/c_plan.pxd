@@ -69,7 +69,7 @@ cdef extern from "flexnn/draft.h" nogil:
     void fx_draft_simulate(fx_draft *d, const fx_problem *p)
     int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_bytes)
     fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
-                             int from_top, int64_t *address, int64_t *node_address)
+                             int from_top, int64_t *address, int64_t *node_address, const fx_interrupt *interrupt)
     ctypedef struct fx_limits:
         int64_t working_bytes, bytes_max, next_bytes_max
 

@@ -114,12 +114,14 @@ cdef class Drafts:
     def place(self, choices, int64_t working_bytes, bint from_top=False, double below=INFINITY):
         """The draft of ``choices`` with addresses (fx_draft_place): (seconds, stall seconds, bytes), and bytes of the
         arrays of steps (fx_draft_step), slices (fx_draft_slice), slices' addresses and nodes' addresses (int64). None
-        where its run does not take less than ``below`` seconds."""
+        where its run does not take less than ``below`` seconds. Ctrl-C ends it within some ms."""
         cdef _Buffer given = self._choices(choices, False)
         cdef const fx_choice *chosen = <const fx_choice *>given.view.buf
         cdef fx_status status
         cdef int64_t *node_address
         self._take()
+        pending = []
+        cdef fx_interrupt interrupt = fx_interrupt(_interrupted, <void *>pending)
         cdef Py_ssize_t rows = self.draft.slice_max + (1 + FX_CONSTANTS_MAX) * <Py_ssize_t>self.problem.node_count
         cdef int64_t *address = <int64_t *>malloc(sizeof(int64_t) * (rows + 1))
         if not address:
@@ -129,7 +131,9 @@ cdef class Drafts:
             with nogil:
                 fx_draft_build(&self.draft, &self.problem, chosen, working_bytes)
                 status = fx_draft_place(&self.draft, &self.problem, chosen, working_bytes, from_top, address,
-                                        node_address)
+                                        node_address, &interrupt)
+            if pending:
+                raise pending[0]
             _plan_check(status)
             if self.draft.seconds >= below:
                 return None

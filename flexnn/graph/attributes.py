@@ -109,8 +109,9 @@ def ints_in(values: Any, low: int, high: int, most: int) -> list[int]:
     """Return ``values``, which must be a list of at most ``most`` integers in [low, high]. Raises ValueError."""
     if not isinstance(values, list) or len(values) > most:
         raise ValueError("not a list, or too long")
-    if set(map(type, values)) - {int} or (values and not low <= min(values) <= max(values) <= high):
-        raise ValueError("a number is missing or out of range")
+    for value in values:
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError("a number is missing or out of range")
     return list(values)
 
 

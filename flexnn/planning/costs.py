@@ -13,7 +13,7 @@ import numpy as np
 
 from flexnn import _core
 from flexnn.graph import operators
-from flexnn.graph.ir import Graph, GraphError, Node
+from flexnn.graph.ir import Graph, GraphError, Node, Shape, Tensor
 from flexnn.graph.panels import is_narrow
 from flexnn.graph.tables import GATHERS, Table, table_of
 
@@ -70,46 +70,45 @@ def graph_costs(
     tensors = graph.tensors
     roots = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(tensors)]
     weights = [tensors[root].weight for root in roots]
-    kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
+    number: dict[tuple[Shape, str], int] = {}
+    kinds = [number.setdefault((tensor.shape, tensor.dtype), len(number)) for tensor in tensors]
     small: dict[int, None] = {}
     nodes: list[NodeCosts] = []
     spilled = {spill.root for spill in graph.spills}
     seen = {} if seen is None else seen
     encoded: Encoded = {}
+    alike: dict[tuple[object, ...], tuple[NodeCosts, NDArray[np.int32]]] = {}  # parameters too: a key has their id
     zeros = 0
     for node in graph.nodes:
         table = stored_table(graph, node) if in_file and node.op in GATHERS else None
         constants: tuple[tuple[int, int, int], ...] = ()
-        if any(weights[t] >= 0 for t in node.inputs):
+        if max([weights[t] for t in node.inputs], default=-1) >= 0:
             constants, small_ones = _constants(graph, node, setting.io_align, has_table=table is not None)
             small |= dict.fromkeys(small_ones)
-        shapes = *[kinds[t] for t in node.inputs], *[kinds[t] for t in node.outputs]
-        params = _encoded(graph, node, shapes, encoded)
+        params = _encoded(graph, node, encoded)
         stores = bool(spilled) and roots[node.outputs[0]] in spilled
-        alike = node.op, params.tobytes(), shapes, stores or (table and (table.rows, table.chunk_bytes))
-        found = seen.get(alike)
-        if found is None:
-            read, known = _zeros(node, params), _node_costs(graph, node, params, setting)
-            if table is not None or stores:
-                known.variants = [_moving_rows(table, tensors[node.outputs[0]].nbytes, setting)]
-            else:
-                known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
-                known.variants = known.variants if every_variant else _useful(known.variants)
-            found = seen[alike] = known, read
-        known, zeros = found[0], max(zeros, found[1])
+        moves = stores or (table and (table.rows, table.chunk_bytes))
+        same = node.op, id(params), moves, *[kinds[t] for t in node.inputs], *[kinds[t] for t in node.outputs]
+        if same in alike:
+            known = alike[same][0]
+        else:
+            known, read = _known(graph, node, params, table, stores, seen, setting, every_variant=every_variant)
+            alike[same] = known, params
+            zeros = max(zeros, read)
         node.params = known.params
         own_table = table.weight if table is not None else -1
-        own = NodeCosts(
-            known.variants, known.params, known.panels, known.panel_bytes, node.weight, constants, own_table
-        )
-        nodes.append(own)
-    first, last = _lifetimes(graph, roots, weights)
+        if node.weight >= 0 or constants or own_table >= 0:
+            known = NodeCosts(
+                known.variants, known.params, known.panels, known.panel_bytes, node.weight, constants, own_table
+            )
+        nodes.append(known)
+    activations, first, last = _lifetimes(graph, roots, weights)
     costs = Costs(
         nodes=nodes,
-        roots=list(first),
-        root_bytes=[align_up(max(tensors[r].nbytes, 1)) for r in first],
-        first_node=list(first.values()),
-        last_node=[last[r] for r in first],
+        roots=activations,
+        root_bytes=_root_bytes(tensors, activations, kinds),
+        first_node=[first[r] for r in activations],
+        last_node=[last[r] for r in activations],
         small_constants=list(small),
         small_bytes=0,
         zeros_count=zeros,
@@ -122,16 +121,56 @@ def graph_costs(
     return costs
 
 
+def _root_bytes(tensors: list[Tensor], roots: list[int], kinds: list[int]) -> list[int]:
+    """Return the arena bytes of each of these tensors; ``kinds``: numbers of shape and type."""
+    known: dict[int, int] = {}
+    for root in roots:
+        if kinds[root] not in known:
+            known[kinds[root]] = align_up(max(tensors[root].nbytes, 1))
+    return [known[kinds[root]] for root in roots]
+
+
+def _known(
+    graph: Graph,
+    node: Node,
+    params: NDArray[np.int32],
+    table: Table | None,
+    stores: bool,
+    seen: Known,
+    setting: Setting,
+    *,
+    every_variant: bool,
+) -> tuple[NodeCosts, int]:
+    """Return costs of a node without its weights, and how many zeros it reads: those in ``seen`` of an equal node, or
+    new ones. ``stores``: it stores an activation.
+    """
+    tensors = graph.tensors
+    inputs, outputs = ([(tensors[t].shape, tensors[t].dtype) for t in ports] for ports in (node.inputs, node.outputs))
+    moves = stores or (table and (table.rows, table.chunk_bytes))
+    alike = node.op, params.tobytes(), (*inputs, *outputs), moves
+    found = seen.get(alike)
+    if found is None:
+        read, known = _zeros(node, params), _node_costs(graph, node, params, setting)
+        if table is not None or stores:
+            known.variants = [_moving_rows(table, tensors[node.outputs[0]].nbytes, setting)]
+        else:
+            known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
+            known.variants = known.variants if every_variant else _useful(known.variants)
+        found = seen[alike] = known, read
+    return found
+
+
 Encoded = dict[tuple[object, ...], "NDArray[np.int32]"]
 """Parameters of nodes, by all that these depend on; bands of a node have their attributes in common."""
 
 
-def _encoded(graph: Graph, node: Node, shapes: tuple[object, ...], encoded: Encoded) -> NDArray[np.int32]:
+def _encoded(graph: Graph, node: Node, encoded: Encoded) -> NDArray[np.int32]:
     """Return a node's parameters."""
     if isinstance(node.params, np.ndarray):
         return node.params
-    strides = [graph.tensors[t].strides for t in (*node.inputs, node.outputs[0])]
-    same = node.op, id(node.attrs), node.weight, shapes, *strides
+    tensors = [graph.tensors[t] for t in (*node.inputs, *node.outputs)]
+    operands = [(tensor.shape, tensor.dtype, tensor.strides) for tensor in tensors]
+    same = node.op, id(node.attrs), node.weight, *operands
     if same not in encoded:
         encoded[same] = _core.encode_params(node.op, operators.encode(graph, node))
     return encoded[same]
@@ -145,19 +184,22 @@ def _zeros(node: Node, params: NDArray[np.int32]) -> int:
         raise GraphError(f"node {node.name!r}: {error}") from None
 
 
-def _lifetimes(graph: Graph, roots: list[int], weights: list[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the first and the last node that touch each activation. ``roots`` and ``weights``: of each tensor."""
-    elsewhere = {*graph.inputs, *graph.outputs, *(spill.root for spill in graph.spills)}
-    kept = {i for i, weight in enumerate(weights) if weight < 0} - elsewhere
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
+def _lifetimes(graph: Graph, roots: list[int], weights: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Return the activations in the order in which nodes touch them, and for each tensor the first and the last node
+    that touch it, -1 where none does. ``roots`` and ``weights``: of each tensor.
+    """
+    first, last = [-1] * len(roots), [-1] * len(roots)
+    order: list[int] = []
     for index, node in enumerate(graph.nodes):
-        for tensor in (*node.inputs, *node.outputs):
-            root = roots[tensor]
-            if root in kept:
-                first.setdefault(root, index)
+        for tensors in (node.inputs, node.outputs):
+            for tensor in tensors:
+                root = roots[tensor]
                 last[root] = index
-    return first, last
+                if first[root] < 0:
+                    first[root] = index
+                    order.append(root)
+    elsewhere = {*graph.inputs, *graph.outputs, *(spill.root for spill in graph.spills)}
+    return [root for root in order if weights[root] < 0 and root not in elsewhere], first, last
 
 
 def _constants(

@@ -304,6 +304,6 @@ class VariantPlanner:
         draft = drafting.place(choices, working_bytes)
         variants = zip(self._costs.nodes, choices["variant"].tolist(), strict=True)
         workspace = [node.variants[v].workspace_bytes * self._costs.threads for node, v in variants]
-        above = [row[0] + size for row, size in zip(draft.node_address.tolist(), workspace, strict=True) if size]
+        above = [start + size for start, size in zip(draft.node_address[:, 0].tolist(), workspace, strict=True) if size]
         used = max([*map(add, draft.placement.address, self._costs.root_bytes), *above], default=0)
         return replace(draft, working_bytes=used, nbytes=draft.nbytes - working_bytes + used)

@@ -236,9 +236,9 @@ int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_b
 /* Places the loads of the draft of `choices` (fx_place_streams), which sets their wait_steps, and simulates the run.
  * address[slice]: from the start of the working part; -1 for pinned ones. node_address[node][1 + FX_CONSTANTS_MAX]: of
  * its workspace and its streamed constants, -1: none. FX_ERR_MEMORY; FX_ERR_BOUNDS if something has no room at its own
- * step. */
+ * step; FX_ERR_CANCELLED: interrupt, which may be NULL, is asked meanwhile. */
 fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
-                         int from_top, int64_t *address, int64_t *node_address);
+                         int from_top, int64_t *address, int64_t *node_address, const fx_interrupt *interrupt);
 
 typedef struct fx_limits {
     int64_t working_bytes, bytes_max, next_bytes_max;
