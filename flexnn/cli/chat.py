@@ -13,9 +13,9 @@ from flexnn import units
 from flexnn.graph.state import CAPACITY
 from flexnn.median import median, quantile
 from flexnn.run.options import KV
+from flexnn.system.process import resident
 
 from . import options as option
-from .live import resident
 from .terminal import say, write
 
 if TYPE_CHECKING:

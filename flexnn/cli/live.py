@@ -13,6 +13,7 @@ from typing import Any
 
 import flexnn
 from flexnn.median import median, quantile
+from flexnn.system.process import resident
 from flexnn.units import format_bytes
 
 from .terminal import say
@@ -96,14 +97,3 @@ def shown(session: flexnn.Session, baseline: int) -> Iterator[Live]:
             screen.update(made, refresh=True)
 
         yield Live(session, baseline, table)
-
-
-def resident() -> tuple[int, int]:
-    """Return the resident bytes of this process, now (VmRSS) and at most (VmHWM)."""
-    found = {"VmRSS:": 0, "VmHWM:": 0}
-    with open("/proc/self/status", encoding="ascii") as status:
-        for line in status:
-            name, _, rest = line.partition("\t")
-            if name in found:
-                found[name] = int(rest.split()[0]) << 10
-    return found["VmRSS:"], found["VmHWM:"]

@@ -18,6 +18,7 @@ from flexnn import _core, units
 from flexnn.inputs import make_feed, seeded
 from flexnn.kept_artifacts import compiled
 from flexnn.median import median, quantile
+from flexnn.system.process import resident
 
 from . import live
 from .energy import EnergyUse, energy_told
@@ -64,7 +65,7 @@ def _measure(
     if options.live:
         live.load()  # is not part of what the session takes
     seeded()  # imports numpy.random, which is none of it either
-    baseline = live.resident()[1]
+    baseline = resident()[1]
     start = time.perf_counter_ns()
     with flexnn.Session(
         path,
@@ -85,7 +86,7 @@ def _measure(
         open_ms = (time.perf_counter_ns() - start) / NS_PER_MS
         runs = _Runs(session, options, given)
         runs.go(baseline, use)
-        peak = live.resident()[1]
+        peak = resident()[1]
         if options.trace is not None:
             with written(options.trace) as file:
                 file.write(json.dumps(session.trace_events()).encode())

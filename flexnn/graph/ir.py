@@ -204,8 +204,8 @@ class Graph:
     def copied(self) -> Graph:
         """A graph whose parts may be changed without changing these; sources of weights are shared."""
         return Graph(
-            list(map(copy, self.tensors)),
-            list(map(copy, self.nodes)),
+            [Tensor(t.name, t.shape, t.dtype, t.root, t.offset, t.strides, t.weight) for t in self.tensors],
+            [Node(n.name, n.op, n.inputs, n.outputs, n.attrs, n.weight, n.params) for n in self.nodes],
             list(map(copy, self.weights)),
             list(self.inputs),
             list(self.outputs),

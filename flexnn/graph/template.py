@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -160,6 +159,7 @@ class Template:
 
 
 def _weight(weight: Weight, size: int, make: Late | None, values: Numbers) -> Weight:
-    if make is None:
-        return replace(weight)
-    return replace(weight, nbytes=int(values[size]), source=ArraySource(make(values)))
+    w, nbytes, source = weight, weight.nbytes, weight.source
+    if make is not None:
+        nbytes, source = int(values[size]), ArraySource(make(values))
+    return Weight(w.name, w.kind, nbytes, w.chunk_bytes, w.offset, w.crc_first, source, w.panels)

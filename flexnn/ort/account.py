@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from flexnn.run.options import budget
 from flexnn.session import Session, SessionError
+from flexnn.system.process import resident
 
 if TYPE_CHECKING:
     from flexnn.pool import Pool
@@ -24,7 +25,11 @@ class Account:
     def __init__(self, given: int | str | None) -> None:
         self._given = given
         self.most_bytes = 0
-        """Most bytes that sessions took at the same time, as far as was looked."""
+        """Most bytes that sessions took at the same time, as far as was looked: as their plans count them, but no more
+        than the process grew, as not all of an arena is touched.
+        """
+        self._before_bytes = -1
+        """Bytes that the process had before the first session; -1: there was none."""
         self._lock = RLock()
         self._pool: Pool | None = None
         self._sessions: list[weakref.ref[Session]] = []
@@ -38,6 +43,8 @@ class Account:
         """Return a session. The first one's threads are those of all, where they share a budget. Raises as Pool.open
         does.
         """
+        if self._before_bytes < 0:
+            self._before_bytes, _ = resident()
         if self._given is None:
             session = Session(path, None, threads, trace=trace)
         else:
@@ -59,7 +66,8 @@ class Account:
         """Note how many bytes all sessions take."""
         with contextlib.suppress(SessionError):  # a signal handler asks
             taken = sum(session.session_bytes for session in self._open()) if self._pool is None else 0
-            self.most_bytes = max(self.most_bytes, taken if self._pool is None else self._pool.session_bytes)
+            taken = taken if self._pool is None else self._pool.session_bytes
+            self.most_bytes = max(self.most_bytes, min(taken, resident()[1] - self._before_bytes))
 
     def _open(self) -> Iterator[Session]:
         with self._lock:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from flexnn.errors import printable
+from flexnn.system.process import resident
 from flexnn.units import format_bytes
 
 from .account import account
@@ -44,7 +45,7 @@ class _Report:
     def of(self, model: str) -> Figures:
         """Return the figures of a model, counted on where it was opened before."""
         if self._pid != os.getpid():
-            self._pid, self._models, self._start_bytes = os.getpid(), {}, _peak_bytes()
+            self._pid, self._models, self._start_bytes = os.getpid(), {}, resident()[1]
             if stands_in():
                 _at_end(self.show)
         return self._models.setdefault(model, Figures(model))
@@ -59,7 +60,7 @@ class _Report:
         budget = account()
         promised = "no limit" if budget.total is None else f"{format_bytes(budget.total)} promised to this process"
         taken = f"its sessions took at most {format_bytes(budget.most_bytes)}"
-        peak = f"the process grew from {format_bytes(self._start_bytes)} to {format_bytes(_peak_bytes())}"
+        peak = f"the process grew from {format_bytes(self._start_bytes)} to {format_bytes(resident()[1])}"
         lines = [f"flexnn exec: process {self._pid}: {promised}, {taken}; {peak}"]
         for one in models.values():
             runs = f"{one.runs} runs in {one.run_ns / 1e9:.3f} s, opened in {one.open_ns / 1e9:.3f} s"
@@ -77,12 +78,6 @@ def _at_end(call: Callable[[], None]) -> None:
         from multiprocessing.util import Finalize
 
         Finalize(None, call, exitpriority=0)
-
-
-def _peak_bytes() -> int:
-    """Return VmHWM of this process."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        return next((int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM:")), 0)
 
 
 report = _Report()

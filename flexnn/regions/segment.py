@@ -71,6 +71,12 @@ class Segment:
             self.built = self.template.template.at(self.numbers)
         return self.built
 
+    def own_graph(self) -> Graph:
+        """Return a graph like it that may be changed without changing it."""
+        if self.built is None and self.template is not None and self.numbers is not None:
+            return self.template.template.at(self.numbers)
+        return self.graph.copied()
+
     def leave_template(self) -> None:
         """Keep the graph in place of the template that it comes from."""
         if self.template is not None:

@@ -120,8 +120,8 @@ class _File:
             raise ValueError("values that are given have other names")
         replay = _replay([self._used(number) for number in row_of(row["replay"], REPLAY)])
         before, after, found = (_marks(row[name], region) for name in ("before", "after", "found"))
-        body = self._used(row["body"])
-        stored = StoredTemplate(self, region, remaining, facts, sized, known, replay, body, after, found)
+        body, alike = self._used(row["body"]), bool(row.get("alike"))
+        stored = StoredTemplate(self, region, remaining, facts, sized, known, replay, body, after, found, alike)
         return Key(region, remaining, facts, before, bool(row["inlines"])), stored
 
 
@@ -140,6 +140,8 @@ class StoredTemplate:
     """Bytes of JSON."""
     after: Marks
     found: Marks
+    alike: bool
+    """Whether what is planned for the first template serves this one, too, as the compiler found: runs look again."""
     read: SegmentTemplate | None = None
     """The template, once it was read."""
 

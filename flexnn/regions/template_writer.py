@@ -5,14 +5,16 @@ A JSON object, its length before it, and the arrays that it names by number (doc
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from flexnn.graph.ir import DTYPES, Array, GraphError, Weight
+from flexnn.graph.ir import DTYPES, Array, Graph, GraphError, Weight
 from flexnn.graph.late import Late, LateConstant, LateMap, LateShape, LateSizes, Row, Transposed
+from flexnn.graph.likeness import likeness
 from flexnn.graph.sources import KeptSource, ModelSource
 from flexnn.graph.template_reader import layout
 
@@ -53,6 +55,8 @@ class _Writer:
         self._key_of = key_of
         self._arrays: dict[tuple[str, tuple[int, ...], bytes], int] = {}
         self._templates: list[Any] = []
+        self._first: Graph | None = None
+        """Graph of the first template of all nodes of the model."""
         self._size = 0
 
     def add(self, trace: Trace) -> None:
@@ -62,6 +66,7 @@ class _Writer:
             head = self._head(trace)
             body = json.dumps(self._body(trace.template)).encode("ascii")
             head["body"] = self._array(np.frombuffer(body, np.uint8))
+            head["alike"] = self._is_alike(trace)
             self._size += len(json.dumps(head))
             if self._size > BYTES_MAX:
                 raise UnstorableError("the templates are too large")
@@ -70,6 +75,20 @@ class _Writer:
             self._size = size
             return
         self._templates.append(head)
+
+    def _is_alike(self, trace: Trace) -> bool:
+        """Return whether what is planned for the first template of the model serves this one, too."""
+        if trace.before.remaining != trace.before.region.all or trace.before.region.path:
+            return False
+        template = trace.template.template
+        graph = Graph()
+        with contextlib.suppress(GraphError):
+            numbers = template.numbers(template.replay.traced)
+            graph = template.at(numbers) if numbers is not None else graph
+        if self._first is None:
+            self._first = graph
+            return False
+        return likeness(graph, self._first, lambda weight: weight.nbytes and self._key_of(weight)) is not None
 
     def bytes(self) -> bytes:
         """Return all that was added; nothing if that was nothing."""

@@ -256,6 +256,11 @@ class StoredTemplate(Protocol):
         ...
 
     @property
+    def alike(self) -> bool:
+        """Whether what is planned for the first template serves this one, too."""
+        ...
+
+    @property
     def after(self) -> Marks:
         """Marks of its key when it had been traced."""
         ...
@@ -361,13 +366,17 @@ class Templates:
         return segment
 
     def typical(self, dims: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[Segment, dict[str, Array]]]:
-        """Iterate over segments of the first ``count`` stored templates of whole regions, at typical sizes: those of
-        ``dims`` where they are numbers, else those for which they were traced; and over values of these sizes. Raises
-        GraphError, ArtifactError.
+        """Iterate over segments of the first ``count`` stored templates of whole regions, but those like the first one,
+        at typical sizes: those of ``dims`` where they are numbers, else those for which they were traced; and over
+        values of these sizes. Raises GraphError, ArtifactError.
         """
         for key, found in self._all_stored().items():
             for stored in found if key.remaining == key.region.all and not key.region.path else ():
-                if count > 0 and stored.after == key.marks and (made := stored.typical(dims)) is not None:
+                if stored.after != key.marks or count <= 0:
+                    continue
+                if stored.alike:
+                    count -= 1
+                elif (made := stored.typical(dims)) is not None:
                     template, segment, values = made
                     self._keep(key, template)
                     count -= 1

@@ -19,11 +19,12 @@ from flexnn.planning.relocate import relocated
 from flexnn.planning.types import align_up
 from flexnn.regions import Stretch
 
+from .bases import Pins
 from .engine import BoundProgram, Engine, SessionError
 from .model_file import ModelFile
 from .options import RunOptions
 from .recording import ReadyStretch, kept_bytes
-from .segments import BoundSegment, BoundSegments, Pins
+from .segments import BoundSegment, BoundSegments
 
 
 class Home(Protocol):

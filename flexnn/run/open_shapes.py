@@ -42,7 +42,7 @@ from .repeats import Found, read_before
 KEPT_BYTES_MAX = 8 << 20
 """Most bytes of kept stretches of other shapes than the last run's; beyond, those used longest ago are forgotten."""
 PREPARED = 2
-"""Stored templates that a session without limit plans for when it opens."""
+"""Stored templates that a session without limit is ready for when it opens: it plans for those that are not alike."""
 VARIANTS_MAX = 8
 """Most numbers of a value that are kept apart. Beyond, nodes that need them are left to numpy."""
 

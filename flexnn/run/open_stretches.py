@@ -16,12 +16,13 @@ from flexnn.planning import BudgetError, Plan
 from flexnn.regions import Segment, Stretch
 
 from .arena import Home
+from .bases import Pins
 from .engine import session_error
 from .model_file import ModelFile
 from .needs import Needs, live_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, ready
-from .segments import BoundSegment, Pins
+from .segments import BoundSegment
 from .statistics import machine_statistics
 from .teams import Teams, segments_of
 

@@ -11,12 +11,13 @@ from flexnn.planning import BudgetError, Planner
 from flexnn.planning.overhead import BASE_BYTES
 from flexnn.planning.types import align_up
 
+from .bases import Base
 from .choosing import Point
 from .engine import Engine, SessionError
 from .model_file import ModelFile
 from .open_shapes import OpenShapesRun
 from .options import RunOptions
-from .segments import AGAIN, CODE_BYTES, Base
+from .segments import AGAIN, CODE_BYTES
 from .sharing import Seat, SharedArena, made
 from .teams import segments_of
 

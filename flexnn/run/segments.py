@@ -24,6 +24,7 @@ from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Segment
 from flexnn.regions.templates import SegmentTemplate, Templates
 
+from .bases import Base, Pins
 from .constants import Packing
 from .engine import BoundProgram
 
@@ -53,28 +54,6 @@ AGAIN = 1.25
 """Growth of a budget for which what had no room before is tried again."""
 GROWTH = 1.25
 """Sizes are planned this many times as large where they have grown before, if the budget allows."""
-
-
-@quick_dataclass(slots=True, eq=False)
-class Pins:
-    """Pinned weights and zeros at one place of the arena; programs share them."""
-
-    nbytes: int
-
-
-@quick_dataclass(slots=True, eq=False)
-class Base:
-    """A plan, for the sizes of one segment or for larger ones, and what refits it. Sizes in bytes."""
-
-    graph: Graph
-    plan: Plan
-    planned_for: int | None
-    """Budget of ``plan`` (None: no limit)."""
-    io_bytes: int
-    """Bytes of inputs and outputs that the plan's smallest budget counts."""
-    pins: Pins
-    refit: Refit | None
-    """None: it has no other sizes."""
 
 
 @quick_dataclass(slots=True, eq=False)
@@ -345,9 +324,13 @@ class BoundSegments:
     # ---- plans ----
 
     def refit(self, segment: BoundSegment) -> bool:
-        """Take over the plan of another segment of the same template, if one serves; return whether."""
+        """Take over the plan of another segment of the same template, or without a limit of one like it, if one serves;
+        return whether.
+        """
         template = segment.segment.template
-        for base in self._bases.get(template, []) if template is not None else []:
+        own = self._bases.get(template, []) if template is not None else []
+        others = self._bases.items() if template is not None and self.memory is None else ()
+        for base in [*own, *(base for other, found in others if other is not template for base in found)]:
             plan = self.refitted(segment, base)
             if plan is not None:
                 segment.base, segment.is_own, segment.made = base, False, plan
@@ -360,9 +343,9 @@ class BoundSegments:
     def refitted(self, segment: BoundSegment, base: Base) -> Plan | None:
         """Return a base's plan for the sizes of a segment; None where these need another plan."""
         template, numbers = segment.segment.template, segment.segment.numbers
-        if base.refit is None or template is None or numbers is None:
+        if template is None or numbers is None:
             return None
-        plan = base.refit.at(self._packings[template].sizes(template.template, numbers))
+        plan = base.at(segment.segment, self._packings[template].sizes(template.template, numbers))
         if plan is None:
             return None
         program_bytes = segment.bytes_with(_edits(plan.program, base.plan.program))
@@ -431,7 +414,7 @@ class BoundSegments:
         setting = self.setting if self.memory is None else None
         refit = Refit(plan, graph, setting) if is_whole and plan.graph is graph else None
         plan = plan.but(overhead=plan.overhead | {"io": 0})
-        base = Base(graph, plan, own, io, pins, refit)
+        base = Base(graph, plan, own, io, pins, refit, template, {})
         if refit is not None and template is not None:
             most = BASES_MAX if self.memory is None else 1
             self._bases[template] = [base, *self._bases.get(template, [])][:most]
@@ -455,7 +438,7 @@ class BoundSegments:
     def bound_graph(self, segment: Segment) -> Graph:
         """Return a segment's graph; its weights are found in the artifact, its other constants are inputs."""
         if segment.fixed is None:  # not where it is bound again after it was dropped
-            graph = segment.graph.copied()  # an exception in between leaves the segment as it was
+            graph = segment.own_graph()  # an exception in between leaves the segment as it was
             packing = Packing(graph)
             fixed = packing.arrays(graph)
             packing.apply(graph)

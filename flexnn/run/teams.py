@@ -9,11 +9,12 @@ from flexnn.planning.overhead import BASE_BYTES
 from flexnn.planning.types import align_up
 
 from .arena import Arena, Home
+from .bases import Pins
 from .model_file import ModelFile
 from .needs import least_bytes, rounding_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, kept_bytes
-from .segments import BoundSegment, Pins
+from .segments import BoundSegment
 
 SHAPES = 64
 """Shapes that plans leave room for where a segment was met at several, in at most a sixteenth of the budget."""

@@ -103,7 +103,16 @@ def test_no_limit(artifact: str) -> None:
     budget = Account(None)
     session = budget.open(artifact, 1)
     assert session.memory is None
-    assert budget.most_bytes == session.session_bytes
+    assert budget.most_bytes <= session.session_bytes
+
+
+def test_what_is_not_touched_is_not_taken(monkeypatch: pytest.MonkeyPatch, artifact: str) -> None:
+    """A plan counts the whole arena; the process grew by less."""
+    found = iter([(100 << 20, 130 << 20), (0, (100 << 20) + 4096)])
+    monkeypatch.setattr("flexnn.ort.account.resident", lambda: next(found))
+    budget = Account(None)
+    with budget.open(artifact, 1) as session:
+        assert budget.most_bytes == 4096 < session.session_bytes
 
 
 def test_a_wrong_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
