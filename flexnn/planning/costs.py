@@ -76,8 +76,15 @@ def graph_costs(
     spilled = {spill.root for spill in graph.spills}
     seen = {} if seen is None else seen
     encoded: Encoded = {}
+    bands: dict[tuple[object, ...], NodeCosts] = {}
     zeros = 0
     for node in graph.nodes:
+        band = None if spilled or node.params is not None else _band_key(graph, node, weights)
+        twin = bands.get(band) if band is not None else None
+        if twin is not None:
+            nodes.append(twin)
+            node.params = twin.params
+            continue
         table = stored_table(graph, node) if in_file and node.op in GATHERS else None
         constants: tuple[tuple[int, int, int], ...] = ()
         if any(weights[t] >= 0 for t in node.inputs):
@@ -103,6 +110,8 @@ def graph_costs(
             known.variants, known.params, known.panels, known.panel_bytes, node.weight, constants, own_table
         )
         nodes.append(own)
+        if band is not None and table is None:
+            bands[band] = own
     first, last = _lifetimes(graph, roots, weights)
     costs = Costs(
         nodes=nodes,
@@ -120,6 +129,17 @@ def graph_costs(
     for w in small:
         costs.small_bytes += costs.occupied_bytes(graph.weights[w].offset, graph.weights[w].nbytes)
     return costs
+
+
+def _band_key(graph: Graph, node: Node, weights: list[int]) -> tuple[object, ...]:
+    """Return what bands of one node that have as many rows have in common: the same objects, which are looked up faster
+    than what they say. ``weights``: of each tensor.
+    """
+    key: list[object] = [node.op, id(node.attrs), node.weight]
+    for index in (*node.outputs, *node.inputs):
+        tensor = graph.tensors[index]
+        key += (index,) if weights[index] >= 0 else (tensor.dtype, id(tensor.shape), id(tensor.strides))
+    return tuple(key)
 
 
 Encoded = dict[tuple[object, ...], "NDArray[np.int32]"]
