@@ -78,8 +78,14 @@ def graph_costs(
     seen = {} if seen is None else seen
     encoded: Encoded = {}
     alike: dict[tuple[object, ...], tuple[NodeCosts, NDArray[np.int32]]] = {}  # parameters too: a key has their id
+    bands: dict[tuple[object, ...], NodeCosts] = {}
     zeros = 0
     for node in graph.nodes:
+        band = None if spilled or node.params is not None else _band_key(graph, node, weights)
+        if band is not None and (twin := bands.get(band)) is not None:
+            nodes.append(twin)
+            node.params = twin.params
+            continue
         table = stored_table(graph, node) if in_file and node.op in GATHERS else None
         constants: tuple[tuple[int, int, int], ...] = ()
         if max([weights[t] for t in node.inputs], default=-1) >= 0:
@@ -92,7 +98,7 @@ def graph_costs(
         if same in alike:
             known = alike[same][0]
         else:
-            known, read = _known(graph, node, params, table, stores, seen, setting, every_variant=every_variant)
+            known, read = _known(graph, node, params, (table, stores), seen, setting, every_variant=every_variant)
             alike[same] = known, params
             zeros = max(zeros, read)
         node.params = known.params
@@ -102,6 +108,8 @@ def graph_costs(
                 known.variants, known.params, known.panels, known.panel_bytes, node.weight, constants, own_table
             )
         nodes.append(known)
+        if band is not None and table is None:
+            bands[band] = known
     activations, first, last = _lifetimes(graph, roots, weights)
     costs = Costs(
         nodes=nodes,
@@ -134,17 +142,16 @@ def _known(
     graph: Graph,
     node: Node,
     params: NDArray[np.int32],
-    table: Table | None,
-    stores: bool,
+    moved: tuple[Table | None, bool],
     seen: Known,
     setting: Setting,
     *,
     every_variant: bool,
 ) -> tuple[NodeCosts, int]:
     """Return costs of a node without its weights, and how many zeros it reads: those in ``seen`` of an equal node, or
-    new ones. ``stores``: it stores an activation.
+    new ones. ``moved``: its table in the file, and whether it stores an activation.
     """
-    tensors = graph.tensors
+    tensors, (table, stores) = graph.tensors, moved
     inputs, outputs = ([(tensors[t].shape, tensors[t].dtype) for t in ports] for ports in (node.inputs, node.outputs))
     moves = stores or (table and (table.rows, table.chunk_bytes))
     alike = node.op, params.tobytes(), (*inputs, *outputs), moves
@@ -158,6 +165,17 @@ def _known(
             known.variants = known.variants if every_variant else _useful(known.variants)
         found = seen[alike] = known, read
     return found
+
+
+def _band_key(graph: Graph, node: Node, weights: list[int]) -> tuple[object, ...]:
+    """Return what bands of one node that have as many rows have in common: the same objects, which are looked up faster
+    than what they say. ``weights``: of each tensor.
+    """
+    key: list[object] = [node.op, id(node.attrs), node.weight]
+    for index in (*node.outputs, *node.inputs):
+        tensor = graph.tensors[index]
+        key += (index,) if weights[index] >= 0 else (tensor.dtype, id(tensor.shape), id(tensor.strides))
+    return tuple(key)
 
 
 Encoded = dict[tuple[object, ...], "NDArray[np.int32]"]
