@@ -60,7 +60,7 @@ static fx_status gather(blocks *b, const fx_draft *d, const fx_problem *p, const
 }
 
 fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
-                         int from_top, int64_t *address, int64_t *node_address, const fx_interrupt *interrupt) {
+                         int from_top, int64_t *address, int64_t *node_address) {
     const size_t fixed = (size_t)p->lifetime_count + p->node_count + p->constant_count, slices = d->slice_count;
     int64_t *memory = malloc((4 * fixed + 6 * slices + p->node_count + 1) * sizeof *memory);
     if (!memory)
@@ -91,7 +91,7 @@ fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choi
                               .stored = b.stored,
                               .from_top = from_top,
                               .is_large = b.fixed + b.slices > LARGE,
-                              .interrupt = interrupt};
+                              .interrupt = d->interrupt};
         status = fx_place_streams(&streams, b.address, b.wait);
     }
     int64_t next = 0;

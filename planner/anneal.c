@@ -142,7 +142,7 @@ static fx_status judge(annealing *a, state *s, double most, int *good) {
     if (a->d->seconds > most)
         return FX_OK;
     fx_status status =
-        fx_draft_place(a->d, a->p, s->choices, s->working_bytes, s->from_top, a->address, a->node_address, NULL);
+        fx_draft_place(a->d, a->p, s->choices, s->working_bytes, s->from_top, a->address, a->node_address);
     if (status == FX_ERR_BOUNDS)
         return FX_OK;
     s->seconds = a->d->seconds;

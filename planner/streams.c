@@ -19,17 +19,18 @@
 
 /* What was done since the caller was asked. */
 typedef struct asking {
-    const fx_interrupt *interrupt;
+    const fx_streams *p;
     int64_t done;
 } asking;
 
 /* FX_ERR_CANCELLED if the caller, who is asked now and then, cancels. */
 static fx_status ask(asking *a, int64_t done) {
     a->done += done;
-    if (!a->interrupt || a->done < ASK_EVERY)
+    const fx_interrupt *interrupt = a->p->interrupt;
+    if (!interrupt || a->done < ASK_EVERY)
         return FX_OK;
     a->done = 0;
-    return a->interrupt->is_wanted(a->interrupt->arg) ? FX_ERR_CANCELLED : FX_OK;
+    return interrupt->is_wanted(interrupt->arg) ? FX_ERR_CANCELLED : FX_OK;
 }
 
 typedef struct place {
@@ -100,8 +101,9 @@ static fx_status enter(fx_skyline *s, const place *fixed, int64_t count, int64_t
     return status;
 }
 
-static fx_status place_from_cut(const fx_streams *p, int64_t cut, const place *fixed, int64_t fixed_count,
-                                fx_skyline *sky, place *placed, asking *asked) {
+static fx_status place_from_cut(asking *asked, int64_t cut, const place *fixed, int64_t fixed_count, fx_skyline *sky,
+                                place *placed) {
+    const fx_streams *p = asked->p;
     int64_t entered = 0;
     fx_status status = fx_skyline_clear(sky, p->arena, p->align, cut);
     for (int64_t i = 0; i < p->count && status == FX_OK; i++) {
@@ -138,8 +140,9 @@ static fx_status begin_again(const fx_streams *p, const place *fixed, int64_t fi
 /* Places again the slices that could start before the cut, now that the others are known. Both the floor and the step
  * that matters only rise from slice to slice, so `base` grows: the skyline of fixed blocks, of what the run before
  * left, and of the slices placed again. Those that come after the slice in hand are added to a copy. */
-static fx_status look_back(const fx_streams *p, int64_t cut, const place *fixed, int64_t fixed_count, fx_skyline *base,
-                           fx_skyline *sky, place *placed, asking *asked) {
+static fx_status look_back(asking *asked, int64_t cut, const place *fixed, int64_t fixed_count, fx_skyline *base,
+                           fx_skyline *sky, place *placed) {
+    const fx_streams *p = asked->p;
     const int64_t most = p->is_large ? LOOKED_AT_LARGE : LOOKED_AT;
     int64_t entered = 0, looked = 0;
     fx_status status = FX_OK;
@@ -197,7 +200,7 @@ fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_
     place *fixed = malloc((fixed_max + count + 1) * sizeof *fixed);
     int64_t *change = calloc((size_t)p->steps + 1, sizeof *change);
     fx_skyline sky = {.is_tree = p->is_large}, base = {.is_tree = p->is_large};
-    asking asked = {p->interrupt, 0};
+    asking asked = {p, 0};
     fx_status status = FX_ERR_MEMORY;
     if (fixed && change) {
         place *placed = fixed + fixed_max;
@@ -209,9 +212,9 @@ fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_
             placed[i] = (place){0, 0, 0, p->use[slice] + (slice < head ? p->steps : 0), slice};
         }
         const int64_t fixed_count = around(p, cut, change, fixed);
-        status = place_from_cut(p, cut, fixed, fixed_count, &sky, placed, &asked);
+        status = place_from_cut(&asked, cut, fixed, fixed_count, &sky, placed);
         if (status == FX_OK)
-            status = look_back(p, cut, fixed, fixed_count, &base, &sky, placed, &asked);
+            status = look_back(&asked, cut, fixed, fixed_count, &base, &sky, placed);
         for (int64_t i = 0; i < p->count && status == FX_OK; i++) {
             int64_t slice = placed[i].slice;
             address[slice] = placed[i].start;

@@ -53,6 +53,7 @@ cdef extern from "flexnn/draft.h" nogil:
         fx_draft_slice *slices
         uint32_t step_count, slice_count, step_max, slice_max
         int64_t pinned_bytes, stream_bytes
+        const fx_interrupt *interrupt
         double seconds, stall_s
 
     fx_status fx_problem_check(const fx_problem *p)
@@ -69,7 +70,7 @@ cdef extern from "flexnn/draft.h" nogil:
     void fx_draft_simulate(fx_draft *d, const fx_problem *p)
     int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_bytes)
     fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
-                             int from_top, int64_t *address, int64_t *node_address, const fx_interrupt *interrupt)
+                             int from_top, int64_t *address, int64_t *node_address)
     ctypedef struct fx_limits:
         int64_t working_bytes, bytes_max, next_bytes_max
 

@@ -128,10 +128,11 @@ cdef class Drafts:
             raise MemoryError()
         try:
             node_address = address + self.draft.slice_max
+            self.draft.interrupt = &interrupt
             with nogil:
                 fx_draft_build(&self.draft, &self.problem, chosen, working_bytes)
                 status = fx_draft_place(&self.draft, &self.problem, chosen, working_bytes, from_top, address,
-                                        node_address, &interrupt)
+                                        node_address)
             if pending:
                 raise pending[0]
             _plan_check(status)
@@ -140,6 +141,7 @@ cdef class Drafts:
             return (self._outcome(working_bytes), *self._arrays(), (<char *>address)[:8 * self.draft.slice_count],
                     (<char *>node_address)[:8 * (1 + FX_CONSTANTS_MAX) * <Py_ssize_t>self.problem.node_count])
         finally:
+            self.draft.interrupt = NULL
             free(address)
 
     def fill(self, steps, slices, order, int64_t working_bytes, int64_t bytes_max, int64_t next_bytes_max,

@@ -10,7 +10,7 @@ DEPTH_MAX = 8
 SPACES = " \t\n\r"
 
 Make = Callable[[int, Any], Any]
-"""What is kept of an entry of a list: of its index and its value."""
+"""Function of the index and the value of a list's entry, which returns what is kept of it."""
 
 
 def load_parts(raw: bytes, each: Mapping[str, Make]) -> Any:

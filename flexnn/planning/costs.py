@@ -75,7 +75,7 @@ def graph_costs(
     small: dict[int, None] = {}
     nodes: list[NodeCosts] = []
     spilled = {spill.root for spill in graph.spills}
-    seen = {} if seen is None else seen
+    sorts = _Sorts(graph, setting, {} if seen is None else seen, every_variant)
     encoded: Encoded = {}
     alike: dict[tuple[object, ...], tuple[NodeCosts, NDArray[np.int32]]] = {}  # parameters too: a key has their id
     bands: dict[tuple[object, ...], NodeCosts] = {}
@@ -98,7 +98,7 @@ def graph_costs(
         if same in alike:
             known = alike[same][0]
         else:
-            known, read = _known(graph, node, params, (table, stores), seen, setting, every_variant=every_variant)
+            known, read = sorts.of(node, params, table, stores=stores)
             alike[same] = known, params
             zeros = max(zeros, read)
         node.params = known.params
@@ -110,13 +110,9 @@ def graph_costs(
         nodes.append(known)
         if band is not None and table is None:
             bands[band] = known
-    activations, first, last = _lifetimes(graph, roots, weights)
     costs = Costs(
         nodes=nodes,
-        roots=activations,
-        root_bytes=_root_bytes(tensors, activations, kinds),
-        first_node=[first[r] for r in activations],
-        last_node=[last[r] for r in activations],
+        **_lives(graph, roots, weights, kinds),
         small_constants=list(small),
         small_bytes=0,
         zeros_count=zeros,
@@ -129,6 +125,19 @@ def graph_costs(
     return costs
 
 
+def _lives(graph: Graph, roots: list[int], weights: list[int], kinds: list[int]) -> dict[str, list[int]]:
+    """Return what costs say of activations: their storage, bytes, first and last nodes. ``roots``, ``weights`` and
+    ``kinds``: of each tensor.
+    """
+    activations, first, last = _lifetimes(graph, roots, weights)
+    return {
+        "roots": activations,
+        "root_bytes": _root_bytes(graph.tensors, activations, kinds),
+        "first_node": [first[r] for r in activations],
+        "last_node": [last[r] for r in activations],
+    }
+
+
 def _root_bytes(tensors: list[Tensor], roots: list[int], kinds: list[int]) -> list[int]:
     """Return the arena bytes of each of these tensors; ``kinds``: numbers of shape and type."""
     known: dict[int, int] = {}
@@ -138,33 +147,29 @@ def _root_bytes(tensors: list[Tensor], roots: list[int], kinds: list[int]) -> li
     return [known[kinds[root]] for root in roots]
 
 
-def _known(
-    graph: Graph,
-    node: Node,
-    params: NDArray[np.int32],
-    moved: tuple[Table | None, bool],
-    seen: Known,
-    setting: Setting,
-    *,
-    every_variant: bool,
-) -> tuple[NodeCosts, int]:
-    """Return costs of a node without its weights, and how many zeros it reads: those in ``seen`` of an equal node, or
-    new ones. ``moved``: its table in the file, and whether it stores an activation.
-    """
-    tensors, (table, stores) = graph.tensors, moved
-    inputs, outputs = ([(tensors[t].shape, tensors[t].dtype) for t in ports] for ports in (node.inputs, node.outputs))
-    moves = stores or (table and (table.rows, table.chunk_bytes))
-    alike = node.op, params.tobytes(), (*inputs, *outputs), moves
-    found = seen.get(alike)
-    if found is None:
-        read, known = _zeros(node, params), _node_costs(graph, node, params, setting)
-        if table is not None or stores:
-            known.variants = [_moving_rows(table, tensors[node.outputs[0]].nbytes, setting)]
-        else:
-            known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
-            known.variants = known.variants if every_variant else _useful(known.variants)
-        found = seen[alike] = known, read
-    return found
+class _Sorts(NamedTuple):
+    """Costs of nodes that differ, each computed once."""
+
+    graph: Graph
+    setting: Setting
+    seen: Known
+    every_variant: bool
+
+    def of(self, node: Node, params: NDArray[np.int32], table: Table | None, *, stores: bool) -> tuple[NodeCosts, int]:
+        """Return costs of a node without its weights, and the zeros it reads. ``stores``: it stores an activation."""
+        tensors, setting = self.graph.tensors, self.setting
+        operands = [(tensors[t].shape, tensors[t].dtype) for t in (*node.inputs, *node.outputs)]
+        alike = node.op, params.tobytes(), tuple(operands), stores or (table and (table.rows, table.chunk_bytes))
+        found = self.seen.get(alike)
+        if found is None:
+            read, known = _zeros(node, params), _node_costs(self.graph, node, params, setting)
+            if table is not None or stores:
+                known.variants = [_moving_rows(table, tensors[node.outputs[0]].nbytes, setting)]
+            else:
+                known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
+                known.variants = known.variants if self.every_variant else _useful(known.variants)
+            found = self.seen[alike] = known, read
+        return found
 
 
 def _band_key(graph: Graph, node: Node, weights: list[int]) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""What the system says of this process."""
+"""Facts that the system tells of this process."""
 
 from __future__ import annotations
 
