@@ -60,6 +60,10 @@ Known = dict[tuple[object, ...], tuple[NodeCosts, int]]
 """Costs of nodes without their weights, and how many zeros they read, by all that these depend on."""
 
 
+NO_WEIGHTS = -1, (), -1
+"""Weight, constants and table of a node that has none."""
+
+
 def graph_costs(
     graph: Graph, setting: Setting, *, every_variant: bool = False, in_file: bool = False, seen: Known | None = None
 ) -> Costs:
@@ -102,11 +106,9 @@ def graph_costs(
             alike[same] = known, params
             zeros = max(zeros, read)
         node.params = known.params
-        own_table = table.weight if table is not None else -1
-        if node.weight >= 0 or constants or own_table >= 0:
-            known = NodeCosts(
-                known.variants, known.params, known.panels, known.panel_bytes, node.weight, constants, own_table
-            )
+        own = node.weight, constants, table.weight if table is not None else -1
+        if own != NO_WEIGHTS:
+            known = NodeCosts(known.variants, known.params, known.panels, known.panel_bytes, *own)
         nodes.append(known)
         if band is not None and table is None:
             bands[band] = known
