@@ -43,7 +43,8 @@ PEAK_FRACTION = {
     "planar": 0.95,
     "half": 1.7,
 }
-"""Of the rate of sums of float32. Sums of halves take half the instructions, and those that end runs of them."""
+"""Part of the rate of sums of float32 that a kernel reaches. Sums of halves take half the instructions, and those that
+end runs of them."""
 TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0), "wino_line": (260.0, 260.0)}
 """Cost in flops of multiply-adds of transforming one channel pair's weights, and one channel of one tile."""
 PLANAR_FLOPS = 60.0
@@ -79,13 +80,12 @@ def graph_costs(
     number: dict[tuple[Shape, str], int] = {}
     kinds = [number.setdefault((tensor.shape, tensor.dtype), len(number)) for tensor in tensors]
     small: dict[int, None] = {}
-    nodes: list[NodeCosts] = []
+    nodes, zeros = list[NodeCosts](), 0
     spilled = {spill.root for spill in graph.spills}
     sorts = _Sorts(graph, setting, {} if seen is None else seen, every_variant)
     encoded: Encoded = {}
     alike: dict[tuple[object, ...], tuple[NodeCosts, NDArray[np.int32]]] = {}  # parameters too: a key has their id
     bands: dict[tuple[object, ...], NodeCosts] = {}
-    zeros = 0
     for node in graph.nodes:
         band = None if spilled or node.params is not None else _band_key(graph, node, weights)
         if band is not None and (twin := bands.get(band)) is not None:
