@@ -92,22 +92,22 @@ static fx_bound *make_alone(fx_engine *e, const fx_program *p, int64_t *bytes) {
 }
 
 /* Returns a copy of the program with the ranges it touches, which is not yet in the engine's list. */
-static fx_bound *make(fx_engine *e, const fx_program *p, fx_error *error) {
+static fx_bound *make(fx_engine *e, const fx_program *p, fx_poll *poll, fx_error *error) {
     int64_t bytes;
     fx_bound *b = fx_edits_make(e, p, &bytes);
     b = b ? b : make_alone(e, p, &bytes);
-    if (b && fx_touches_make(&b->touches, p, e->workers.threads) != FX_OK) {
+    const fx_status status = b ? fx_touches_make(&b->touches, p, e->workers.threads, poll) : FX_ERR_MEMORY;
+    if (status == FX_OK) {
+        b->bytes = bytes + b->touches.bytes;
+        return b;
+    }
+    if (b) {
         b->touches = (fx_touches){0};
         fx_edits_free(b);
-        b = NULL;
     }
-    if (b)
-        b->bytes = bytes + b->touches.bytes;
-    else {
-        e->is_suspect = 1;
-        fx_fail(error, FX_ERR_MEMORY, ENOMEM);
-    }
-    return b;
+    e->is_suspect |= status == FX_ERR_MEMORY;
+    fx_fail(error, status, status == FX_ERR_MEMORY ? ENOMEM : 0);
+    return NULL;
 }
 
 int fx_share_pins(const fx_program *a, const fx_program *b) {
@@ -189,7 +189,7 @@ fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interru
     }
     if (fx_program_check(p, e->workers.threads, e->kernels, error) != FX_OK)
         return NULL;
-    fx_bound *b = make(e, p, error);
+    fx_bound *b = make(e, p, &poll, error);
     if (!b)
         return NULL;
     for (const fx_bound *other = e->bound; other; other = other->others)

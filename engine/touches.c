@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ASK_EVERY 4096 /* steps or ranges between two questions whether the caller cancels */
+#define SORTED_AT_ONCE ((int64_t)1 << 15)
+
 void fx_node_touches(const fx_node *node, int threads, fx_node_ranges *touched) {
     for (int i = 0; i <= FX_MAX_INPUTS; i++) {
         const fx_place *o = i == FX_OUTPUT ? &node->out : &node->in[i];
@@ -49,6 +52,25 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Merges sorted numbers from `first` to `middle` with those up to `end`; `spare` has room for all. */
+static void merge(int64_t *numbers, int64_t first, int64_t middle, int64_t end, int64_t *spare) {
+    int64_t count = 0, left = first, right = middle;
+    while (left < middle || right < end)
+        spare[count++] =
+            right == end || (left < middle && numbers[left] <= numbers[right]) ? numbers[left++] : numbers[right++];
+    memcpy(numbers + first, spare, (size_t)count * sizeof *spare);
+}
+
+/* Sorts numbers; `spare` has room for all. Leaves them out of order if poll says so. */
+static void sort_numbers(int64_t *numbers, int64_t count, int64_t *spare, fx_poll *poll) {
+    for (int64_t i = 0; i < count && !fx_polled(poll); i += SORTED_AT_ONCE)
+        qsort(numbers + i, (size_t)(count - i < SORTED_AT_ONCE ? count - i : SORTED_AT_ONCE), sizeof *numbers,
+              by_number);
+    for (int64_t run = SORTED_AT_ONCE; run < count; run *= 2)
+        for (int64_t i = 0; i + run < count && !fx_polled(poll); i += 2 * run)
+            merge(numbers, i, i + run, i + 2 * run < count ? i + 2 * run : count, spare);
+}
+
 /* Index of the first edge that is not below a place. */
 static int64_t find(const int64_t *edges, int64_t count, int64_t place) {
     int64_t low = 0, high = count;
@@ -64,18 +86,19 @@ static int64_t find(const int64_t *edges, int64_t count, int64_t place) {
 
 /* Paints the uses onto the stretches between edges, the last steps first; a painted stretch is not painted again.
  * painted[i]: steps of the stretch from edge i, 0: none yet; skip[i]: the next stretch that may be free. `used` becomes
- * the stretches, with equal neighbours joined. */
-static int64_t paint(fx_touch *used, int64_t count, int64_t *edges, uint32_t *painted, int64_t *skip) {
+ * the stretches, with equal neighbours joined; a list that is cut short if poll says so. */
+static int64_t paint(fx_touch *used, int64_t count, int64_t *edges, uint32_t *painted, int64_t *skip, fx_poll *poll) {
     int64_t edge_count = 0, joined = 0;
     for (int64_t i = 0; i < count; i++) {
         edges[edge_count++] = used[i].range.lo;
         edges[edge_count++] = used[i].range.hi;
     }
-    if (edge_count > 1)
-        qsort(edges, (size_t)edge_count, sizeof *edges, by_number);
+    sort_numbers(edges, edge_count, skip, poll);
     for (int64_t i = 0; i <= edge_count; i++)
         skip[i] = i;
     for (int64_t i = count; i-- > 0;) { /* `used` is in the order of steps */
+        if (!(i % ASK_EVERY) && fx_polled(poll))
+            return 0;
         int64_t end = find(edges, edge_count, used[i].range.hi), at = find(edges, edge_count, used[i].range.lo);
         for (;;) {
             while (skip[at] != at)
@@ -102,7 +125,7 @@ static void *shrunk(void *memory, int64_t bytes) {
     return smaller ? smaller : memory;
 }
 
-fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads) {
+fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads, fx_poll *poll) {
     const int64_t most = (int64_t)p->step_count * (FX_RANGES + 1) + p->load_count + p->pinned_count + 1;
     memset(t, 0, sizeof *t);
     t->used = malloc((size_t)most * sizeof *t->used);
@@ -111,7 +134,7 @@ fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads) {
     int64_t *edges = malloc((size_t)(2 * most) * sizeof *edges), *skip = malloc((size_t)(2 * most + 1) * sizeof *skip);
     uint32_t *painted = calloc((size_t)(2 * most), sizeof *painted);
     const int good = t->used && t->writes && t->pinned && edges && skip && painted;
-    for (uint32_t i = 0; good && i < p->step_count; i++) {
+    for (uint32_t i = 0; good && i < p->step_count && (i % ASK_EVERY || !fx_polled(poll)); i++) {
         fx_node_ranges node;
         fx_node_touches(&p->nodes[p->steps[i].node], threads, &node);
         for (int j = 0; j <= FX_RANGES; j++) {
@@ -128,7 +151,8 @@ fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads) {
         for (uint32_t i = 0; i < p->pinned_count; i++)
             t->pinned[t->pinned_count++] = fx_load_target(&p->pinned[i]);
         t->pinned[t->pinned_count++] = (fx_range){p->zeros_offset, p->zeros_offset + 4 * p->zeros_count};
-        t->used_count = paint(t->used, t->used_count, edges, painted, skip);
+        t->used_count = paint(t->used, t->used_count, edges, painted, skip, poll);
+        fx_polled(poll);
         t->write_count = fx_ranges_join(t->writes, t->write_count);
         t->pinned_count = fx_ranges_join(t->pinned, t->pinned_count);
         t->used = shrunk(t->used, t->used_count * (int64_t)sizeof *t->used);
@@ -140,9 +164,9 @@ fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads) {
     free(edges);
     free(skip);
     free(painted);
-    if (!good)
+    if (!good || poll->cancelled)
         fx_touches_free(t);
-    return good ? FX_OK : FX_ERR_MEMORY;
+    return !good ? FX_ERR_MEMORY : poll->cancelled ? FX_ERR_CANCELLED : FX_OK;
 }
 
 void fx_touches_free(fx_touches *t) {

@@ -3,6 +3,7 @@
 #define FLEXNN_ENGINE_TOUCHES_H
 
 #include "flexnn/engine.h"
+#include "sync.h"
 
 typedef struct fx_range {
     int64_t lo, hi; /* of the arena; lo >= hi: empty */
@@ -41,8 +42,8 @@ typedef struct fx_touches {
     int64_t bytes; /* of all three */
 } fx_touches;
 
-/* The ranges of a program that passes every other check. FX_OK or FX_ERR_MEMORY. */
-fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads);
+/* The ranges of a program that passes every other check. FX_OK, FX_ERR_MEMORY, or FX_ERR_CANCELLED if poll says so. */
+fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads, fx_poll *poll);
 void fx_touches_free(fx_touches *t);
 
 /* Steps of the program that must be done before something else may write a range. */

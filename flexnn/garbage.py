@@ -1,5 +1,5 @@
 """No collections of garbage while a large graph is read, compiled or planned: they walk all objects of the process, and
-find nothing.
+find nothing. Nor right after it: what was made counts as old then, as a first collection of it would hold Ctrl-C up.
 """
 
 from __future__ import annotations
@@ -31,4 +31,16 @@ class Uncollected:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._is_paused:
-            gc.enable()
+            try:
+                _age()
+            finally:
+                gc.enable()
+
+
+def _age() -> None:
+    """Let all objects count as old, without a look at them. Not where the program keeps some from being looked at."""
+    if not gc.get_freeze_count():
+        try:
+            gc.freeze()
+        finally:
+            gc.unfreeze()

@@ -12,8 +12,11 @@ from flexnn.graph.ir import GraphError
 from flexnn.graph.ports import Port, open_hint
 from flexnn.graph.random_array import random_array
 from flexnn.run.arguments import NodeArg
+from flexnn.units import format_bytes
 
 SEED = 0
+LARGE_BYTES = 64 << 20
+"""Bytes of an array above which the system is asked whether it has them."""
 
 
 def seeded() -> np.random.Generator:
@@ -22,12 +25,27 @@ def seeded() -> np.random.Generator:
 
 
 def random_input(generator: np.random.Generator, argument: NodeArg) -> np.ndarray[Any, Any]:
-    """Return a random array that the input takes. Raises GraphError if its shape is open."""
+    """Return a random array that the input takes. Raises GraphError if its shape is open, ValueError if memory has no
+    room for it.
+    """
     dtype = argument.numpy_dtype
     shape = [d for d in argument.shape if isinstance(d, int)]
     if len(shape) < len(argument.shape):
         raise GraphError(f"input {argument.name!r}: {open_hint(Port(argument.name, None, tuple(argument.shape)))}")
+    _check_room(argument, shape)
     return random_array(generator, tuple(shape), dtype)
+
+
+def _check_room(argument: NodeArg, shape: Sequence[int]) -> None:
+    """Raise ValueError where memory has no room for an array of the input."""
+    taken = math.prod(shape) * argument.numpy_dtype.itemsize
+    if taken > LARGE_BYTES:
+        from flexnn.system.limits import HALF, half_of_free
+
+        most = half_of_free()
+        if taken > most:
+            took = f"input {argument.name!r} of shape {list(shape)} takes {format_bytes(taken)}"
+            raise ValueError(f"{took}, and at most {HALF}, {format_bytes(most)}, is allowed")
 
 
 def set_input(argument: NodeArg, numbers: Sequence[float]) -> np.ndarray[Any, Any]:
@@ -41,7 +59,9 @@ def set_input(argument: NodeArg, numbers: Sequence[float]) -> np.ndarray[Any, An
         raise ValueError(f"input {name!r} takes {dtype}, which {numbers} are not")
     dims = argument.shape
     if len(numbers) == 1:
-        return np.full([d if isinstance(d, int) else 1 for d in dims], values[0], dtype)
+        shape = [d if isinstance(d, int) else 1 for d in dims]
+        _check_room(argument, shape)
+        return np.full(shape, values[0], dtype)
     free = [at for at, d in enumerate(dims) if not isinstance(d, int)]
     if free:
         at = free[-1]

@@ -68,7 +68,7 @@ class Waited:
     told: Callable[[str], None]
     """Called with "open" or "bound" when it is known which the model is."""
     rest: Callable[[], None] | None = None
-    """Function that completes the artifact, once it is kept; None: nothing was left."""
+    """Function that completes the artifact, once it is kept, and has the disk keep it; None: nothing was left."""
 
 
 def keep(
@@ -84,12 +84,40 @@ def keep(
             before = _settled(model)
             with _locked(opened, key_of(before, shapes)):
                 making = _Making(model, shapes, opened, progress, waited)
-                name = find(model, shapes, opened) or _keep_contents(making, before)
+                known = find(model, shapes, opened)
+                name = known or _keep_contents(making, before)
                 if name is not None and note:
                     _note(opened, note, name, {})
             if name is not None:
+                if known is None:
+                    _settle(name, waited)
                 return os.path.join(folder(), name)
     raise CompileError(f"{model}: it changes while it is compiled")
+
+
+def _settle(name: str, waited: Waited | None) -> None:
+    """Have the disk keep an artifact and what is noted of it: now, or once nobody waits for it any more."""
+    if waited is None:
+        _sync(name)
+        return
+    rest = waited.rest
+
+    def later() -> None:
+        if rest is not None:
+            rest()
+        _sync(name)
+
+    waited.rest = later
+
+
+def _sync(name: str) -> None:
+    with contextlib.closing(open_folder()) as opened:
+        for one in (name, name.removesuffix(ARTIFACT) + ENTRY, *_notes(opened, name)):
+            file = held(opened.fd, one)
+            if file is not None:  # another process may have removed it
+                os.fsync(file.fd)
+                file.close()
+        os.fsync(opened.fd)
 
 
 def _settled(model: str) -> Status:

@@ -84,12 +84,9 @@ def key_of(subject: object, shapes: Shapes) -> str:
 
 def read_entry(folder: int, name: str) -> dict[str, Any]:
     """Return an entry of an open folder. Raises OSError, or ValueError where it is damaged."""
-    import json
+    from flexnn.graph.parsed import parsed
 
-    try:
-        found = json.loads(read_own(folder, name, ENTRY_BYTES_MAX))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    found = parsed(read_own(folder, name, ENTRY_BYTES_MAX), 2 * ENTRY_BYTES_MAX)
     if not isinstance(found, dict):
         raise ValueError("not an entry")
     return found

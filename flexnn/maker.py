@@ -3,8 +3,8 @@
 artifact's name, or a line ``error: …``.
 
 Who opens waits for it, so it does without the command line, and ends without tidying up. What first runs can do without
-is left to a process that goes on when this one has ended: it takes only time that nobody else wants, and it is the
-first that a system without memory ends.
+is left to a process that goes on when this one has ended, and so is having the disk keep it all: it takes only time
+that nobody else wants, and it is the first that a system without memory ends.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Plans:
         kept = _kept_machine(file, options)
         self.machine = kept or MachineProfile.measure()
         is_new = options.measures and kept is None and file.open_model is None
-        self._setting = self.options.setting(self.machine, file.io_align, is_new=is_new)
+        self._setting = self.options.setting(self.machine, file.io_align, measuring=is_new)
         self._state: StatePrograms | None = None
         if file.keeps_state(options):
             from flexnn.run.state_programs import StatePrograms

@@ -27,6 +27,7 @@ starts stand in, too; the budget is each one's.
 WORKERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers")
 SIZE_MAX = 1 << 46
 """As flexnn.units has it."""
+MESSAGE_MAX = 2000
 
 
 class _Program(NamedTuple):
@@ -42,20 +43,25 @@ def main(arguments: Sequence[str]) -> int:
     try:
         program = _prepare(list(arguments))
     except ValueError as error:
-        print(f"error: {error}; see flexnn exec --help", file=sys.stderr)
-        return 2
+        return _failed(f"{error}; see flexnn exec --help")
     if program is None:
         print(HELP, end="")
         return 0
     install()
     path = None if program.is_module else _found(program.name)
     if not program.is_module and path is None:
-        print(f"error: {program.name}: no such file or command", file=sys.stderr)
-        return 2
+        return _failed(f"{program.name}: no such file or command")
     if path is not None and not _is_python(path):
         os.execv(path, [program.name, *program.arguments])
     _run(program, path)
     return 0
+
+
+def _failed(line: str) -> int:
+    """Print one line in which nothing acts on a terminal; return the exit status."""
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line[:MESSAGE_MAX])
+    print(f"error: {''.join(escaped)}", file=sys.stderr)
+    return 2
 
 
 def _prepare(rest: list[str]) -> _Program | None:
@@ -187,5 +193,4 @@ def _file_code(path: str, main: ModuleType, safe: bool) -> CodeType:
 
 
 def _refuse(line: str) -> NoReturn:
-    print(f"error: {line}", file=sys.stderr)
-    raise SystemExit(2)
+    raise SystemExit(_failed(line))

@@ -90,7 +90,8 @@ fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choi
                               .forced = b.forced,
                               .stored = b.stored,
                               .from_top = from_top,
-                              .is_large = b.fixed + b.slices > LARGE};
+                              .is_large = b.fixed + b.slices > LARGE,
+                              .interrupt = d->interrupt};
         status = fx_place_streams(&streams, b.address, b.wait);
     }
     int64_t next = 0;

@@ -12,6 +12,8 @@
 #define LINE 64
 /* Bands above which two of them stand for all while choices are compared. */
 #define SAMPLED 6
+/* Percent of its share that a band has at least, as rows are whole. */
+#define SHARE_PERCENT 90
 
 typedef struct span {
     int64_t low, high; /* high is behind the last; low >= high: nothing */
@@ -357,17 +359,33 @@ static bool judge_known(walk *w, const search *s, fx_band_choice *c, int64_t aro
     return holds;
 }
 
+/* The most bytes that one of the nodes needs where they are whole. */
+static int64_t most_whole(const fx_band_graph *g, int64_t first, int64_t last) {
+    int64_t most = 0;
+    for (int64_t i = first; i <= last; i++)
+        most = g->nodes[i].need_bytes > most ? g->nodes[i].need_bytes : most;
+    return most;
+}
+
 /* Tries all numbers of bands of the nodes. False: no memory. */
 static bool try_bands(walk *w, search *s, int64_t first, int64_t last) {
     const int64_t images = w->g->nodes[first].images, height = w->g->nodes[last].height;
     const int64_t around = around_nodes(w, s, first, last);
+    int64_t known_bands = 1, inside = around >= 0 ? most_whole(w->g, first, last) - around : 0;
     for (int64_t bands = images > 1 ? 1 : 2; around >= 0 && bands <= height && images * bands <= s->limits->bands_max;
          bands += bands < 4 ? 1 : bands / 4) {
         fx_band_choice c = {first, last, bands, around, 0};
         if ((double)value_of(w, s->limits, &c) > (double)s->least * s->limits->enough)
             return true;
+        if (inside > 0) { /* a band has at least its share of what the nodes have inside */
+            c.need_bytes += inside * known_bands * SHARE_PERCENT / 100 / (images * bands);
+            if ((double)value_of(w, s->limits, &c) > (double)s->least * s->limits->enough)
+                continue;
+        }
         if (!judge_known(w, s, &c, around))
             return true;
+        if (c.need_bytes > around)
+            inside = c.need_bytes - around, known_bands = images * bands;
         if (c.added_work > s->limits->added_work_max)
             continue;
         const int64_t value = value_of(w, s->limits, &c);

@@ -12,7 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEEN_BITS 16
+#define SEEN_BITS_MAX 16
+#define SEEN_BITS_MIN 6
+/* Numbers on the stack of lists for each pair of blocks, floors to undo for each place of a block in a section, and
+ * both beside these: a search that needs more ends early. */
+#define LISTS_PER_PAIR 2
+#define FLOORS_PER_MEMBER 4
+#define STACKS_LEAST 4096
 #define FIRST_LIMIT_PER_BLOCK 2
 #define PAIRS_MAX ((int64_t)1 << 23)
 
@@ -65,10 +71,11 @@ typedef struct search {
     undo *least_undo, *floor_undo; /* stacks */
     int64_t least_count, floor_count;
     int32_t *lists; /* stack of lists of blocks */
-    int64_t list_top;
+    int64_t list_top, lists_max, floors_max;
     sortable *sorting;      /* [count] */
     int64_t *from, *amount; /* [count] of one section */
-    seen *seen;             /* [1 << SEEN_BITS] */
+    int seen_bits;
+    seen *seen; /* [1 << seen_bits] */
 } search;
 
 /* Whether all that may follow b may follow a. */
@@ -241,6 +248,9 @@ static fx_found explore(search *s, const int32_t *part, int32_t count, int32_t b
     if (s->nodes == s->limit)
         return FX_FOUND_UNKNOWN;
     s->nodes++;
+    if (s->list_top + 5 * (int64_t)count + s->sections + 2 > s->lists_max ||
+        s->floor_count + 2 * (int64_t)s->sections > s->floors_max)
+        return FX_FOUND_UNKNOWN;
     const int64_t list_top = s->list_top;
     int32_t *left = s->lists + list_top, left_count = 0, candidates = 0;
     int64_t lowest_top = INT64_MAX;
@@ -257,7 +267,7 @@ static fx_found explore(search *s, const int32_t *part, int32_t count, int32_t b
     if (!left_count)
         return FX_FOUND_SOME;
     state |= 1;
-    seen *known = &s->seen[mixed(state) >> (64 - SEEN_BITS)];
+    seen *known = &s->seen[mixed(state) >> (64 - s->seen_bits)];
     if (known->state == state && allows(known->from, from))
         return FX_FOUND_NONE;
 
@@ -365,15 +375,28 @@ static int64_t lay_out(search *s, char *memory, int64_t pairs, int64_t members) 
     CARVE(floor, sections);
     CARVE(rest, sections);
     CARVE(crossing, sections);
-    CARVE(least_undo, pairs);                       /* a block raises those that meet it */
-    CARVE(floor_undo, members + n * sections);      /* its own sections, and at most all for those */
-    CARVE(lists, n * (5 * (n + 1) + sections + 2)); /* each placed block: cuts, part, left, candidates */
+    CARVE(least_undo, pairs);         /* a block raises those that meet it */
+    CARVE(floor_undo, s->floors_max); /* its own sections, and at most all for those */
+    CARVE(lists, s->lists_max);       /* each placed block: cuts, part, left, candidates */
     CARVE(sorting, n);
     CARVE(from, n);
     CARVE(amount, n);
-    CARVE(seen, 1 << SEEN_BITS);
+    CARVE(seen, (int64_t)1 << s->seen_bits);
 #undef CARVE
     return used;
+}
+
+/* Sets how much room the stacks have, and how many states are remembered. */
+static void limit_room(search *s, int64_t members, int64_t nodes_max) {
+    const int64_t n = s->count, sections = s->sections;
+    const int64_t lists = n * (5 * (n + 1) + sections + 2), floors = members + (n + 2) * sections;
+    const int64_t some_lists = LISTS_PER_PAIR * n * n + sections + STACKS_LEAST;
+    const int64_t some_floors = FLOORS_PER_MEMBER * members + 2 * sections + STACKS_LEAST;
+    s->lists_max = lists < some_lists ? lists : some_lists;
+    s->floors_max = floors < some_floors ? floors : some_floors;
+    s->seen_bits = SEEN_BITS_MIN;
+    while (s->seen_bits < SEEN_BITS_MAX && (int64_t)1 << s->seen_bits < 2 * nodes_max)
+        s->seen_bits++;
 }
 
 static void fill(search *s, const fx_blocks *b) {
@@ -443,6 +466,7 @@ fx_status fx_place_search(const fx_blocks *b, int64_t capacity, int64_t nodes_ma
     }
     fx_status status = FX_OK;
     char *memory = NULL;
+    limit_room(&s, members, nodes_max);
     if (pairs <= PAIRS_MAX) { /* else nothing is found */
         memory = calloc(1, (size_t)lay_out(&s, NULL, pairs, members) + 1);
         if (memory) {

@@ -15,6 +15,24 @@
 #define LOOKED_AT ((int64_t)1 << 19)       /* spans and slices, while slices are placed again */
 #define LOOKED_AT_LARGE ((int64_t)1 << 16) /* in a tree, where each takes longer */
 
+#define ASK_EVERY ((int64_t)1 << 11) /* spans and slices between two questions whether the caller cancels */
+
+/* What was done since the caller was asked. */
+typedef struct asking {
+    const fx_streams *p;
+    int64_t done;
+} asking;
+
+/* FX_ERR_CANCELLED if the caller, who is asked now and then, cancels. */
+static fx_status ask(asking *a, int64_t done) {
+    a->done += done;
+    const fx_interrupt *interrupt = a->p->interrupt;
+    if (!interrupt || a->done < ASK_EVERY)
+        return FX_OK;
+    a->done = 0;
+    return interrupt->is_wanted(interrupt->arg) ? FX_ERR_CANCELLED : FX_OK;
+}
+
 typedef struct place {
     int64_t start, end, first, last;
     int64_t slice;
@@ -83,13 +101,16 @@ static fx_status enter(fx_skyline *s, const place *fixed, int64_t count, int64_t
     return status;
 }
 
-static fx_status place_from_cut(const fx_streams *p, int64_t cut, const place *fixed, int64_t fixed_count,
-                                fx_skyline *sky, place *placed) {
+static fx_status place_from_cut(asking *asked, int64_t cut, const place *fixed, int64_t fixed_count, fx_skyline *sky,
+                                place *placed) {
+    const fx_streams *p = asked->p;
     int64_t entered = 0;
     fx_status status = fx_skyline_clear(sky, p->arena, p->align, cut);
     for (int64_t i = 0; i < p->count && status == FX_OK; i++) {
         place *own = &placed[i];
-        status = enter(sky, fixed, fixed_count, own->last, &entered);
+        status = ask(asked, 1);
+        if (status == FX_OK)
+            status = enter(sky, fixed, fixed_count, own->last, &entered);
         if (status != FX_OK)
             break;
         int64_t until, bytes = p->bytes[own->slice];
@@ -119,14 +140,15 @@ static fx_status begin_again(const fx_streams *p, const place *fixed, int64_t fi
 /* Places again the slices that could start before the cut, now that the others are known. Both the floor and the step
  * that matters only rise from slice to slice, so `base` grows: the skyline of fixed blocks, of what the run before
  * left, and of the slices placed again. Those that come after the slice in hand are added to a copy. */
-static fx_status look_back(const fx_streams *p, int64_t cut, const place *fixed, int64_t fixed_count, fx_skyline *base,
+static fx_status look_back(asking *asked, int64_t cut, const place *fixed, int64_t fixed_count, fx_skyline *base,
                            fx_skyline *sky, place *placed) {
+    const fx_streams *p = asked->p;
     const int64_t most = p->is_large ? LOOKED_AT_LARGE : LOOKED_AT;
     int64_t entered = 0, looked = 0;
     fx_status status = FX_OK;
     for (int64_t i = 0; i < p->count && placed[i].first <= cut && looked < most && status == FX_OK; i++) {
         place *own = &placed[i];
-        const int64_t step = own->last;
+        const int64_t step = own->last, before = looked;
         int64_t floor = i ? placed[i - 1].first : placed[p->count - 1].first - p->steps;
         floor = floor > step + 1 - p->steps ? floor : step + 1 - p->steps;
         if (i)
@@ -141,6 +163,8 @@ static fx_status look_back(const fx_streams *p, int64_t cut, const place *fixed,
         for (int64_t j = i + 1; j < p->count && placed[j].first <= step && status == FX_OK; j++, looked++)
             status = fx_skyline_add(sky, placed[j].start, placed[j].end, placed[j].last);
         int64_t until, bytes = p->bytes[own->slice];
+        if (status == FX_OK)
+            status = ask(asked, looked - before);
         if (status != FX_OK)
             break;
         int64_t at = find(sky, p, own->slice, own->first - 1, &until);
@@ -176,6 +200,7 @@ fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_
     place *fixed = malloc((fixed_max + count + 1) * sizeof *fixed);
     int64_t *change = calloc((size_t)p->steps + 1, sizeof *change);
     fx_skyline sky = {.is_tree = p->is_large}, base = {.is_tree = p->is_large};
+    asking asked = {p, 0};
     fx_status status = FX_ERR_MEMORY;
     if (fixed && change) {
         place *placed = fixed + fixed_max;
@@ -187,9 +212,9 @@ fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_
             placed[i] = (place){0, 0, 0, p->use[slice] + (slice < head ? p->steps : 0), slice};
         }
         const int64_t fixed_count = around(p, cut, change, fixed);
-        status = place_from_cut(p, cut, fixed, fixed_count, &sky, placed);
+        status = place_from_cut(&asked, cut, fixed, fixed_count, &sky, placed);
         if (status == FX_OK)
-            status = look_back(p, cut, fixed, fixed_count, &base, &sky, placed);
+            status = look_back(&asked, cut, fixed, fixed_count, &base, &sky, placed);
         for (int64_t i = 0; i < p->count && status == FX_OK; i++) {
             int64_t slice = placed[i].slice;
             address[slice] = placed[i].start;

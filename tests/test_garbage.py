@@ -27,6 +27,43 @@ def test_large_graphs_pause_it() -> None:
     assert gc.isenabled()
 
 
+def _made_in_a_pause() -> tuple[list[str], list[list[int]]]:
+    """Return the collections right after a pause, and the objects that it made."""
+    found: list[str] = []
+    with Uncollected(garbage.NODES):
+        made: list[list[int]] = [[] for _ in range(20_000)]
+
+    def told(phase: str, _: dict[str, int]) -> None:
+        found.append(phase)
+
+    gc.callbacks.append(told)
+    try:
+        few = [[] for _ in range(100)]  # type: ignore[var-annotated]
+    finally:
+        gc.callbacks.remove(told)
+    assert len(few) == 100
+    return found, made
+
+
+def test_what_was_made_is_not_walked_at_once() -> None:
+    found, made = _made_in_a_pause()
+    assert not found
+    made[0].append(made)  # type: ignore[arg-type]
+    del made
+    assert gc.collect() >= 20_000  # it is looked at later
+
+
+def test_objects_that_a_program_froze_stay_frozen() -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with Uncollected(garbage.NODES):
+            pass
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()
+
+
 def test_who_disabled_it_keeps_it_so() -> None:
     gc.disable()
     with Uncollected(garbage.NODES):

@@ -334,10 +334,16 @@ def test_nothing_waits_for_the_disk_but_what_the_user_asked_for(
     synced: list[int] = []
     sync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(fd), sync(fd)))
-    keeping.keep(str(model), {})
+    waited = keeping.Waited(lambda kind: None)
+    keeping.keep(str(model), {}, waited=waited)
     assert synced == []
+    assert waited.rest is not None
+    waited.rest()  # nobody waits any more
+    assert len(synced) == 4  # the artifact, two files that lead to it, and the folder
+    keeping.keep(str(model), {})
+    assert len(synced) == 4  # it was there
     flexnn.compile(model)
-    assert len(synced) == 2  # the artifact and its folder
+    assert len(synced) == 6  # the artifact and its folder
 
 
 def test_the_maker_says_what_is_wrong_in_one_line(folder: Path, model: Path, tmp_path: Path) -> None:

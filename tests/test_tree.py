@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "compiler": {"errors", "garbage", "graph", "artifact", "llm", "model_files", "narrowing", "regions", "units"},
     "llm": {"quick_dataclass", "errors", "graph", "planning", "session", "units"},
     "narrowing": {"quick_dataclass", "_core", "artifact", "errors", "graph", "session", "units"},
-    "kept_artifacts": {"_core", "artifact", "errors", "files"},
+    "kept_artifacts": {"_core", "artifact", "errors", "files", "graph"},
     "keeping": {"quick_dataclass", "_core", "compiler", "errors", "files", "kept_artifacts", "model_files", "units"},
     "run": {
         "quick_dataclass",
@@ -98,7 +98,7 @@ MAY_IMPORT = {
         "report",
         "run",
     },
-    "inputs": {"graph", "run"},
+    "inputs": {"graph", "run", "system", "units"},
     "report": {"quick_dataclass", "_core", "errors", "graph", "planning", "units"},
     "__init__": {"artifact", "compiler", "errors", "graph", "llm", "planned", "planning", "pool", "session"},
     "__main__": {"cli"},

@@ -1,6 +1,7 @@
 # flexnn/place.h, flexnn/streams.h.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from flexnn._core.c_interrupt cimport fx_interrupt
 from flexnn._core.c_ops cimport fx_status
 
 cdef extern from "flexnn/place.h" nogil:
@@ -59,5 +60,6 @@ cdef extern from "flexnn/streams.h" nogil:
         const int64_t *forced
         const int64_t *stored
         int from_top, is_large
+        const fx_interrupt *interrupt
 
     fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_steps)

@@ -53,6 +53,7 @@ cdef extern from "flexnn/draft.h" nogil:
         fx_draft_slice *slices
         uint32_t step_count, slice_count, step_max, slice_max
         int64_t pinned_bytes, stream_bytes
+        const fx_interrupt *interrupt
         double seconds, stall_s
 
     fx_status fx_problem_check(const fx_problem *p)

@@ -152,7 +152,7 @@ def place_streams(int64_t steps, int64_t arena, int64_t align, fixed, sizes, use
     p.steps, p.arena, p.align = steps, arena, align
     p.fixed_count, p.count = fixed.shape[1], len(sizes)
     p.from_top, p.is_large = from_top, is_large
-    p.stored = NULL
+    p.stored, p.interrupt = NULL, NULL
     p.fixed_start = _int64s(blocks, 4 * p.fixed_count)
     p.fixed_end, p.fixed_first = p.fixed_start + p.fixed_count, p.fixed_start + 2 * p.fixed_count
     p.fixed_last = p.fixed_start + 3 * p.fixed_count

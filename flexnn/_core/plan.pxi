@@ -114,28 +114,34 @@ cdef class Drafts:
     def place(self, choices, int64_t working_bytes, bint from_top=False, double below=INFINITY):
         """The draft of ``choices`` with addresses (fx_draft_place): (seconds, stall seconds, bytes), and bytes of the
         arrays of steps (fx_draft_step), slices (fx_draft_slice), slices' addresses and nodes' addresses (int64). None
-        where its run does not take less than ``below`` seconds."""
+        where its run does not take less than ``below`` seconds. Ctrl-C ends it within some ms."""
         cdef _Buffer given = self._choices(choices, False)
         cdef const fx_choice *chosen = <const fx_choice *>given.view.buf
         cdef fx_status status
         cdef int64_t *node_address
         self._take()
+        pending = []
+        cdef fx_interrupt interrupt = fx_interrupt(_interrupted, <void *>pending)
         cdef Py_ssize_t rows = self.draft.slice_max + (1 + FX_CONSTANTS_MAX) * <Py_ssize_t>self.problem.node_count
         cdef int64_t *address = <int64_t *>malloc(sizeof(int64_t) * (rows + 1))
         if not address:
             raise MemoryError()
         try:
             node_address = address + self.draft.slice_max
+            self.draft.interrupt = &interrupt
             with nogil:
                 fx_draft_build(&self.draft, &self.problem, chosen, working_bytes)
                 status = fx_draft_place(&self.draft, &self.problem, chosen, working_bytes, from_top, address,
                                         node_address)
+            if pending:
+                raise pending[0]
             _plan_check(status)
             if self.draft.seconds >= below:
                 return None
             return (self._outcome(working_bytes), *self._arrays(), (<char *>address)[:8 * self.draft.slice_count],
                     (<char *>node_address)[:8 * (1 + FX_CONSTANTS_MAX) * <Py_ssize_t>self.problem.node_count])
         finally:
+            self.draft.interrupt = NULL
             free(address)
 
     def fill(self, steps, slices, order, int64_t working_bytes, int64_t bytes_max, int64_t next_bytes_max,

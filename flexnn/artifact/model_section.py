@@ -6,6 +6,7 @@ import binascii  # all of base64 that is needed here, in a third of its memory
 import json
 from _blake2 import blake2b
 from dataclasses import field
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -160,7 +161,7 @@ def dump_stored(stored: StoredModel) -> bytes:
 
 def load_stored(raw: bytes) -> StoredModel:
     """Read the model in ``raw``. Raises ArtifactError, which says what is wrong."""
-    rows = load_json(raw, set(PARTS), "model", (STATE,))
+    rows = load_json(raw, set(PARTS), "model", (STATE,), {"nodes": _with_names})
     check_tables(rows, {"weights", "keys"}, "model")
     weights = load_weights(rows["weights"])
     try:
@@ -301,13 +302,20 @@ def _port(row: Any, typed: bool) -> Port:
     return Port(name_of(name), dtype, tuple(parsed))
 
 
+def _with_names(_: int, row: Any) -> Any:
+    """Return a node's row whose attributes' names are those that other rows have: rows are read one by one."""
+    if isinstance(row, list) and row and isinstance(row[-1], dict):
+        row[-1] = {intern(name): value for name, value in row[-1].items()}
+    return row
+
+
 def _node(row: Any, constants: list[Constant], depth: int) -> ModelNode:
     op_type, domain, name, inputs, outputs, attrs = row_of(row, ROWS["nodes"])
     if not isinstance(attrs, dict):
         raise ValueError("a node is malformed")
     node = ModelNode(name_of(op_type), name_of(name), [name_of(n) for n in _list(inputs)], domain=name_of(domain))
     node.output = [name_of(n) for n in _list(outputs)]
-    node.attrs = {name_of(key): _attr(value, constants, depth) for key, value in attrs.items()}
+    node.attrs = {intern(name_of(key)): _attr(value, constants, depth) for key, value in attrs.items()}
     return node
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -183,8 +183,9 @@ def check_graph(graph: Graph) -> None:
     for i in graph.inputs:
         if graph.tensors[i].root >= 0 or graph.tensors[i].weight >= 0:
             raise ArtifactError(f"input {graph.tensors[i].name!r} does not own its storage")
+    alike: Alike = {}
     for node in graph.nodes:
-        _check_node(graph, node, ready, written_roots)
+        _check_node(graph, node, ready, written_roots, alike)
     for i in graph.outputs:
         if i not in written_roots or graph.tensors[i].root >= 0 or graph.tensors[i].weight >= 0 or i in graph.inputs:
             raise ArtifactError(f"output {graph.tensors[i].name!r} does not own its storage, or no node computes it")
@@ -219,35 +220,62 @@ def _check_tensor(graph: Graph, index: int, tensor: Tensor) -> None:
             )
 
 
-def _check_node(graph: Graph, node: Node, ready: set[int], written_roots: set[int]) -> None:
+class _Facts(NamedTuple):
+    """Facts of a node that equal nodes have in common."""
+
+    params: NDArray[np.int32]
+    panel_bytes: int
+    weight_bytes: int
+
+
+Alike = dict[tuple[object, ...], _Facts]
+"""Facts of nodes, by all that these depend on. Attributes are told apart as objects: the reader makes equal ones once.
+"""
+
+
+def _facts(graph: Graph, node: Node, alike: Alike) -> _Facts:
+    """Return a node's facts, whose outputs are what it computes. Raises ArtifactError, GraphError, or ValueError of the
+    C core about parameters.
+    """
+    tensors = graph.tensors
+    operands = [(tensors[i].shape, tensors[i].dtype, tensors[i].strides) for i in (*node.inputs, *node.outputs)]
+    key = node.op, id(node.attrs), len(node.inputs), *operands
+    found = alike.get(key)
+    if found is None:
+        operators.check(node)
+        for i, (shape, dtype) in zip(node.outputs, operators.infer(graph, node), strict=True):
+            tensor = tensors[i]
+            if tensor.shape != shape or tensor.dtype != dtype:
+                computed = f"computes {dtype}{shape}, but {tensor.name!r} is {tensor.dtype}{tensor.shape}"
+                raise ArtifactError(f"node {node.name!r} ({node.op}): {computed}")
+        params = _core.encode_params(node.op, operators.encode(graph, node))
+        panel_bytes = _core.op_panel_bytes(node.op, params)
+        weight_bytes = panel_bytes * _core.op_panels(node.op, params) if panel_bytes else 0
+        found = alike[key] = _Facts(params, panel_bytes, weight_bytes)
+    return found
+
+
+def _check_node(graph: Graph, node: Node, ready: set[int], written_roots: set[int], alike: Alike) -> None:
     where = f"node {node.name!r} ({node.op})"
-    operators.check(node)
     for i in node.inputs:
         if i not in ready and graph.root(i) not in written_roots:
             raise ArtifactError(f"{where}: reads {graph.tensors[i].name!r} before it is computed")
-    shapes = operators.infer(graph, node)
     written = {graph.root(i) for i in node.outputs}
     constants = any(graph.tensors[i].weight >= 0 for i in written)
     if constants or written & set(graph.inputs):
         raise ArtifactError(f"{where}: writes an input or a constant")
-    for i, (shape, dtype) in zip(node.outputs, shapes, strict=True):
-        tensor = graph.tensors[i]
+    for i in node.outputs:
         if i in ready:
-            raise ArtifactError(f"{where}: computes {tensor.name!r} a second time")
-        if tensor.shape != shape or tensor.dtype != dtype:
-            raise ArtifactError(
-                f"{where}: computes {dtype}{shape}, but {tensor.name!r} is {tensor.dtype}{tensor.shape}"
-            )
+            raise ArtifactError(f"{where}: computes {graph.tensors[i].name!r} a second time")
         ready.add(i)
     written_roots |= written
-    params = _core.encode_params(node.op, operators.encode(graph, node))
-    if (node.weight >= 0) != bool(_core.op_panel_bytes(node.op, params)):
+    facts = _facts(graph, node, alike)
+    node.params = facts.params
+    if (node.weight >= 0) != bool(facts.panel_bytes):
         raise ArtifactError(f"{where}: lacks its panels, or has panels that it does not read")
     if node.weight >= 0:
-        weight = graph.weights[node.weight]
-        panel_bytes = _core.op_panel_bytes(node.op, params)
-        expected = panel_bytes * _core.op_panels(node.op, params)
-        if weight.kind != "panels" or weight.nbytes != expected or weight.chunk_bytes != panel_bytes:
+        weight, expected = graph.weights[node.weight], facts.weight_bytes
+        if weight.kind != "panels" or weight.nbytes != expected or weight.chunk_bytes != facts.panel_bytes:
             raise ArtifactError(f"{where}: its weight has {weight.nbytes} bytes, but it reads {expected}")
 
 

@@ -6,13 +6,17 @@ mean together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from marshal import dumps
+from sys import intern
 from typing import Any, TypeVar
 
 from flexnn.graph.attributes import INT_MAX, int_in, ints_in, name_of, row_of
 from flexnn.graph.ir import DTYPES, RANK_MAX, Attr, Graph, Node, Tensor, Weight, contiguous_strides
+from flexnn.graph.parsed import parsed_bytes
 
 from .format import ArtifactError
+from .parts import Make, load_parts
 
 BYTES_MAX = 1 << 46
 LIST_MAX = 64
@@ -62,23 +66,19 @@ def _fields(item: Tensor | Node | Weight, table: str) -> list[Any]:
     return [getattr(item, name) for name in ROWS[table]]
 
 
-def parsed_bytes(raw: bytes) -> int:
-    """Return an upper bound of the bytes that Python takes for the JSON in ``raw``, counted without parsing it."""
-    lists, tables, texts = raw.count(b"["), raw.count(b"{"), raw.count(b'"') // 2
-    return len(raw) + 104 * lists + 256 * tables + 44 * raw.count(b",") + 56 * texts
-
-
-def load_json(raw: bytes, keys: set[str], what: str, may: Collection[str] = ()) -> dict[str, Any]:
-    """Read the JSON object in ``raw``, which must have these keys, and no others but those it ``may`` have. Raises
-    ArtifactError.
+def load_json(
+    raw: bytes, keys: set[str], what: str, may: Collection[str] = (), each: Mapping[str, Make] | None = None
+) -> dict[str, Any]:
+    """Read the JSON object in ``raw``, which must have these keys, and no others but those it ``may`` have. ``each``:
+    what is made of the rows of tables (``load_parts``). Raises ArtifactError.
     """
     if parsed_bytes(raw) > PARSED_BYTES_MAX:
         most = f"at most {PARSED_BYTES_MAX >> 20} MiB are read"
         raise ArtifactError(f"the {what} section would take {parsed_bytes(raw) >> 20} MiB of memory; {most}")
-    import json  # importing flexnn does without
-
     try:
-        rows = json.loads(raw)
+        rows = load_parts(raw, each or {})
+    except ArtifactError:
+        raise
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"the {what} section is not JSON: {str(error)[:80]}") from None
     if not isinstance(rows, dict) or rows.keys() - set(may) != keys:
@@ -95,18 +95,22 @@ def check_tables(rows: dict[str, Any], names: set[str], what: str) -> None:
 
 def load_weights(rows: list[Any]) -> list[Weight]:
     """Read the table of weights. Raises ArtifactError, which names the row that is wrong."""
-    return _parse("weight", {"weights": rows}, _weight, 0, len(rows))
+    return list(map(_rows("weight", _weight), range(len(rows)), rows))
 
 
 def load_graph(raw: bytes) -> Graph:
     """Read the graph in ``raw``. Raises ArtifactError, which names the row that is wrong."""
-    rows = load_json(raw, TABLES, "graph")
+    shared = _Shared()
+    each = {
+        "tensors": _rows("tensor", shared.tensor),
+        "nodes": _rows("node", shared.node),
+        "weights": _rows("weight", _weight),
+    }
+    rows = load_json(raw, TABLES, "graph", each=each)
     check_tables(rows, TABLES, "graph")
-    graph = Graph()
-    weight_count, tensor_count = len(rows["weights"]), len(rows["tensors"])
-    graph.weights = load_weights(rows["weights"])
-    graph.tensors = _parse("tensor", rows, _tensor, tensor_count, weight_count)
-    graph.nodes = _parse("node", rows, _node, tensor_count, weight_count)
+    graph = Graph(rows["tensors"], rows["nodes"], rows["weights"])
+    tensor_count = len(graph.tensors)
+    _check_indices(graph, tensor_count, len(graph.weights))
     try:
         graph.inputs = ints_in(rows["inputs"], 0, tensor_count - 1, TENSORS_MAX)
         graph.outputs = ints_in(rows["outputs"], 0, tensor_count - 1, TENSORS_MAX)
@@ -115,39 +119,88 @@ def load_graph(raw: bytes) -> Graph:
     return graph
 
 
-def _parse(
-    kind: str, rows: dict[str, list[Any]], parse: Callable[[Any, int, int], Row], tensors: int, weights: int
-) -> list[Row]:
-    parsed = []
-    for i, row in enumerate(rows[kind + "s"]):
+def _rows(kind: str, parse: Callable[[Any], Row]) -> Callable[[int, Any], Row]:
+    """Return what reads rows of a table with ``parse``, whose errors get the row's number."""
+
+    def made(index: int, row: Any) -> Row:
         try:
-            parsed.append(parse(row, tensors, weights))
+            return parse(row)
         except (TypeError, ValueError) as error:
-            raise ArtifactError(f"{kind} {i}: {error}") from None
-    return parsed
+            raise ArtifactError(f"{kind} {index}: {error}") from None
+
+    return made
+
+
+def _check_indices(graph: Graph, tensors: int, weights: int) -> None:
+    """Check that the indices in rows are those of rows: they may stand before the rows that they name."""
+    for kind, wrong in (
+        ("tensor", (t.root >= tensors or t.weight >= weights for t in graph.tensors)),
+        ("node", (max(*n.inputs, *n.outputs, -1, -1) >= tensors or n.weight >= weights for n in graph.nodes)),
+    ):
+        for i, is_wrong in enumerate(wrong):
+            if is_wrong:
+                raise ArtifactError(f"{kind} {i}: a number is missing or out of range")
 
 
 def _plain(tensor: Tensor) -> bool:
     return tuple(tensor.strides) == contiguous_strides(tensor.shape)
 
 
-def _tensor(row: Any, tensors: int, weights: int) -> Tensor:
-    name, dtype, shape, root, offset, strides, weight = row_of(row, ROWS["tensors"])
-    dims = tuple(ints_in(shape, 0, INT_MAX, RANK_MAX))
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise ValueError("unknown dtype")
-    return Tensor(
-        name_of(name),
-        dims,
-        dtype,
-        int_in(root, -1, tensors - 1),
-        int_in(offset, 0, BYTES_MAX),
-        contiguous_strides(dims) if strides is None else tuple(ints_in(strides, 0, BYTES_MAX, RANK_MAX)),
-        int_in(weight, -1, weights - 1),
-    )
+class _Shared:
+    """Tensors and nodes of one graph, which have equal shapes, strides and attributes in common: most are like many
+    others, and what they would take is most of a graph's memory. Nothing changes them in place.
+    """
+
+    def __init__(self) -> None:
+        self._dims: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        """Shapes with their strides in memory without gaps."""
+        self._strides: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._attrs: dict[bytes, dict[str, Attr]] = {}
+        """Attributes by what they were read from: 1, 1.0 and true are not the same."""
+
+    def tensor(self, row: Any) -> Tensor:
+        """Read a tensor's row. Raises ValueError."""
+        name, dtype, shape, root, offset, strides, weight = row_of(row, ROWS["tensors"])
+        dims = tuple(ints_in(shape, 0, INT_MAX, RANK_MAX))
+        if not isinstance(dtype, str) or dtype not in DTYPES:
+            raise ValueError("unknown dtype")
+        known = self._dims.get(dims)
+        if known is None:
+            known = self._dims[dims] = dims, contiguous_strides(dims)
+        dims, own = known
+        if strides is not None:
+            own = tuple(ints_in(strides, 0, BYTES_MAX, RANK_MAX))
+            own = self._strides.setdefault(own, own)
+        return Tensor(
+            name_of(name),
+            dims,
+            intern(dtype),
+            int_in(root, -1, TENSORS_MAX),
+            int_in(offset, 0, BYTES_MAX),
+            own,
+            int_in(weight, -1, TENSORS_MAX),
+        )
+
+    def node(self, row: Any) -> Node:
+        """Read a node's row. Raises ValueError."""
+        name, op, inputs, outputs, attrs, weight = row_of(row, ROWS["nodes"])
+        if not isinstance(op, str) or not isinstance(attrs, dict) or len(attrs) > LIST_MAX:
+            raise ValueError("operator or attributes are malformed")
+        read = dumps(attrs, 2)
+        known = self._attrs.get(read)
+        if known is None:
+            known = self._attrs[read] = {intern(name_of(key)): _attr(value) for key, value in attrs.items()}
+        return Node(
+            name_of(name),
+            intern(op[:64]),
+            ints_in(inputs, 0, TENSORS_MAX, LIST_MAX),
+            ints_in(outputs, 0, TENSORS_MAX, LIST_MAX),
+            known,
+            int_in(weight, -1, TENSORS_MAX),
+        )
 
 
-def _weight(row: Any, tensors: int, weights: int) -> Weight:
+def _weight(row: Any) -> Weight:
     name, kind, nbytes, chunk_bytes, offset, crc_first = row_of(row, ROWS["weights"])
     if kind not in ("raw", "panels"):
         raise ValueError("unknown kind of weight")
@@ -158,20 +211,6 @@ def _weight(row: Any, tensors: int, weights: int) -> Weight:
         int_in(chunk_bytes, 1, BYTES_MAX),
         int_in(offset, 0, BYTES_MAX),
         int_in(crc_first, 0, INT_MAX),
-    )
-
-
-def _node(row: Any, tensors: int, weights: int) -> Node:
-    name, op, inputs, outputs, attrs, weight = row_of(row, ROWS["nodes"])
-    if not isinstance(op, str) or not isinstance(attrs, dict) or len(attrs) > LIST_MAX:
-        raise ValueError("operator or attributes are malformed")
-    return Node(
-        name_of(name),
-        op[:64],
-        ints_in(inputs, 0, tensors - 1, LIST_MAX),
-        ints_in(outputs, 0, tensors - 1, LIST_MAX),
-        {name_of(key): _attr(value) for key, value in attrs.items()},
-        int_in(weight, -1, weights - 1),
     )
 
 

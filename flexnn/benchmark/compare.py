@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from typing import Any
 
 SAME = ("what", "source", "threads", "groups", "storage", "io", "isa", "cpu")
 """Fields that must be equal for times to be comparable. The version may differ: versions are compared."""
 
+FILE_BYTES_MAX = 16 << 20
+
 
 def load(path: str) -> dict[str, Any]:
     """Read a file that ``flexnn bench --json`` printed. Raises OSError, or ValueError that names what is wrong."""
     try:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > FILE_BYTES_MAX:  # a device never ends
+            raise TypeError
         with open(path, encoding="utf-8") as file:
             stored = json.load(file)
         if not isinstance(stored, dict) or not all(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import flexnn
 from flexnn import units
 from flexnn.benchmark import ABLATIONS
-from flexnn.errors import one_line
+from flexnn.errors import one_line, printable
 from flexnn.run.options import IO, KV, PROFILES
 
 from . import files, progress
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     if sys.stderr is not None:
-        say(f"{'note' if category is RuntimeWarning else category.__name__}: {message}", sys.stderr)
+        print(printable(f"{'note' if category is RuntimeWarning else category.__name__}: {message}"), file=sys.stderr)
 
 
 def _forget_output() -> None:
@@ -83,7 +83,7 @@ def _forget_output() -> None:
 
 def _fail(message: str, status: int) -> int:
     if sys.stderr is not None:  # closed: print would take standard output instead
-        say(f"error: {message}", sys.stderr)
+        print(printable(f"error: {message}"), file=sys.stderr)  # one line, whatever the arguments hold
     return status
 
 
@@ -137,7 +137,8 @@ def _add_forms(sub: argparse.ArgumentParser) -> None:
         choices=("f32", "f16"),
         default="f32",
         help="f16: store maps between convolutions in 16 bits, and large weights unless --weights says otherwise: half"
-        " their bytes, two to four decimal digits; sums, inputs and outputs stay float32; shapes must be known",
+        " their bytes, two to four decimal digits; inputs and outputs stay float32, and so do sums but on Arm cores"
+        " that compute with 16 bits; shapes must be known",
     )
     sub.add_argument(
         "--rows",

@@ -14,19 +14,20 @@ import numpy as np
 
 from flexnn.files import replacing
 from flexnn.graph.labels import Mappings
-from flexnn.system.limits import Limits
+from flexnn.system.limits import HALF, half_of_free
 from flexnn.units import format_bytes
 
-MEMORY_PART = 0.5
-"""Most that arrays of a file may take of the memory that this process may still take."""
+NPY = b"\x93NUMPY"
+"""First bytes of a member that is an array; numpy would read any other one whole, as bytes."""
 
 
 class ArraysTooLargeError(ValueError):
     """Arrays of a file that memory does not hold."""
 
     def __init__(self, path: str, taken: int, most: int) -> None:
-        allowed = f"half of the free memory, {format_bytes(most)}"
-        super().__init__(f"{path}: its arrays take {format_bytes(taken)}, and at most {allowed}, is allowed")
+        super().__init__(
+            f"{path}: its arrays take {format_bytes(taken)}, and at most {HALF}, {format_bytes(most)}, is allowed"
+        )
 
 
 def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
@@ -40,9 +41,13 @@ def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             taken = sum(member.file_size for member in arrays.zip.infolist())  # zipfile unpacks no more than that
-            most = int(MEMORY_PART * _free())
+            most = half_of_free()
             if taken > most:
                 raise ArraysTooLargeError(path, taken, most)
+            for member in arrays.zip.infolist():
+                with arrays.zip.open(member) as file:
+                    if file.read(len(NPY)) != NPY:
+                        raise damaged
             return {name: arrays[name] for name in arrays.files}
     except (OSError, ArraysTooLargeError):
         raise
@@ -53,15 +58,6 @@ def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
     except Exception:  # a damaged file makes numpy and zipfile raise nearly anything
         pass
     raise damaged
-
-
-def _free() -> int:
-    """Return the bytes that this process may still take."""
-    limits = Limits()
-    try:
-        return limits.free()
-    finally:
-        limits.close()
 
 
 def check_writable(path: str) -> None:

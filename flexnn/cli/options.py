@@ -8,6 +8,7 @@ from typing import Any
 
 from flexnn import _core, units
 
+NUMBER_MAX = 10**9
 KV_HELP = "type of keys and values in the state: f16 (default), f32, or s8, which takes about half and is less exact"
 
 
@@ -70,8 +71,10 @@ setting = _argument(_setting)
 
 def positive(text: str) -> int:
     """Parse a number from 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a positive number")
+    if not (text.isascii() and text.isdigit() and text.strip("0")):
+        raise ArgumentTypeError(f"{text[:40]!r} is not a positive number")
+    if len(text.lstrip("0")) > len(str(NUMBER_MAX)) or int(text) > NUMBER_MAX:
+        raise ArgumentTypeError(f"{text[:40]} is too many; at most {NUMBER_MAX} are possible")
     return int(text)
 
 

@@ -112,7 +112,7 @@ def ints_in(values: Any, low: int, high: int, most: int) -> list[int]:
     for value in values:
         if type(value) is not int or not low <= value <= high:
             raise ValueError("a number is missing or out of range")
-    return values[:]
+    return list(values)
 
 
 def name_of(value: Any) -> str:

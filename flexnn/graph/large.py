@@ -18,7 +18,7 @@ LARGE_BYTES = 1 << 20
 
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    """Return an uninitialised array. Raises OSError or MemoryError if there is no memory."""
+    """Return an uninitialised array. Raises MemoryError if there is no memory."""
     nbytes = math.prod(shape) * dtype.itemsize
     return np.empty(shape, dtype) if nbytes < LARGE_BYTES else np.ndarray(tuple(shape), dtype, buffer=mapping(nbytes))
 
@@ -31,10 +31,13 @@ def stacked(rows: Sequence[Array], axis: int) -> Array:
 
 
 def mapping(nbytes: int) -> Any:
-    """Return memory of its own, in huge pages where the system has some. Raises OSError, MemoryError."""
+    """Return memory of its own, in huge pages where the system has some. Raises MemoryError."""
     import mmap  # most models' values are small
 
-    made = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        made = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"the system refuses {nbytes / (1 << 20):.1f} MiB: {error.strerror}") from None
     with contextlib.suppress(OSError):  # a system without huge pages
         made.madvise(mmap.MADV_HUGEPAGE)
     return made

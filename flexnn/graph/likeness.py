@@ -14,7 +14,7 @@ import numpy as np
 from .ir import Array, Graph, Weight
 
 Stored = Callable[[Weight], Hashable]
-"""Function that tells which weight of the artifact one of a graph is."""
+"""Function that says which weight of the artifact one of a graph is."""
 
 
 class Likeness(NamedTuple):

@@ -10,9 +10,9 @@ cannot be read or written, measuring is repeated. Files and their bytes are boun
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -46,6 +46,7 @@ STORAGE = "storage"
 """Name of the rates of the storage among operators and kernels."""
 _SECONDS_MAX = 1e5
 _SCALE_MAX = 1e4
+_ARENA_MAX = 1 << 46
 
 
 class Kept(NamedTuple):
@@ -135,19 +136,29 @@ def write(key: str, found: dict[str, Any]) -> None:
 
 
 def _drop_old(folder: int, newest: str) -> None:
-    """Remove profiles used longest ago from an open folder until the others are few enough."""
-    from flexnn.files import is_own
+    """Remove profiles used longest ago from an open folder, of its first entries, until the others are few enough. Age,
+    size and name of files are held, and these only where one goes: the memory is in a session's budget.
+    """
+    from flexnn.files import ENTRIES_MAX, is_own
 
-    with os.scandir(folder) as entries:
-        found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries if _is_name(entry.name)]
-    own = sorted((one for one in found if is_own(one[1])), key=lambda one: one[1].st_mtime_ns)
-    count, total = len(own), sum(status.st_size for _, status in own)
-    for name, status in own:
-        if count <= KEPT_MAX and total <= KEPT_BYTES_MAX:
-            break
+    def own() -> Iterator[tuple[int, int, str]]:
+        with os.scandir(folder) as entries:
+            for _, entry in zip(range(ENTRIES_MAX), entries, strict=False):
+                status = entry.stat(follow_symlinks=False) if _is_name(entry.name) else None
+                if status is not None and is_own(status):
+                    yield status.st_mtime_ns, status.st_size, entry.name
+
+    count = total = 0
+    for _, size, _ in own():
+        count, total = count + 1, total + size
+    if count <= KEPT_MAX and total <= KEPT_BYTES_MAX:
+        return
+    for _, size, name in sorted(own()):
         if name != newest:
             os.unlink(name, dir_fd=folder)
-            count, total = count - 1, total - status.st_size
+            count, total = count - 1, total - size
+        if count <= KEPT_MAX and total <= KEPT_BYTES_MAX:
+            return
 
 
 def _name(key: str) -> str:
@@ -162,8 +173,7 @@ def _is_name(name: str) -> bool:
 
 
 def _decode(found: dict[str, Any]) -> Kept | None:
-    if not isinstance(found["arena_bytes"], int):
-        return None
+    arena_bytes = int(_number(found["arena_bytes"], 0, _ARENA_MAX))
     rates = {name: _number(found[name], *limits) for name, limits in _RANGES.items()}
     times, scales, tried = found["times"], found["scales"], found["tried"]
     if not isinstance(times, dict) or not isinstance(scales, dict) or not isinstance(tried, list):
@@ -177,13 +187,11 @@ def _decode(found: dict[str, Any]) -> Kept | None:
         },
         scales={str(name): _number(scale, 1 / _SCALE_MAX, _SCALE_MAX) for name, scale in scales.items()},
     )
-    return Kept(machine, found["arena_bytes"], frozenset(tried))
+    return Kept(machine, arena_bytes, frozenset(tried))
 
 
 def _number(value: object, low: float, high: float) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError(value)
-    if not low <= value <= high:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:  # no NaN either
         raise ValueError(value)
     return float(value)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flexnn.errors import FlexNNError
+from flexnn.errors import FlexNNError, printable
 from flexnn.planning import BudgetError
 
 
@@ -116,6 +116,7 @@ def opening_error(error: Exception, model: str) -> Exception:
     """Return the exception that onnxruntime's users know for an error of opening ``model``."""
     if isinstance(error, BudgetError):
         return OutOfBudget(error.minimum, error.budget, error.how)
+    model = printable(model)
     if isinstance(error, FileNotFoundError):
         return NoSuchFile(
             f"{NoSuchFile.prefix}Load model from {model} failed:Load model {model} failed. File doesn't exist"

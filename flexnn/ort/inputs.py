@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flexnn.errors import printable
+
 from .errors import Fail, InvalidArgument
 from .values import OrtValue, type_name
 
@@ -26,7 +28,7 @@ def arrays_of(feed: Mapping[str, Any], inputs: Sequence[NodeArg]) -> dict[str, A
         raise ValueError(f"Required inputs ({missing}) are missing from input feed ({given}).")
     for name in given:
         if name not in wanted:
-            raise InvalidArgument(f"{InvalidArgument.prefix}Invalid input name: {name}")
+            raise InvalidArgument(f"{InvalidArgument.prefix}Invalid input name: {printable(str(name))}")
     return {port.name: _fitting(_array(feed[port.name], port), port) for port in inputs}
 
 
@@ -36,7 +38,7 @@ def _array(value: Any, port: NodeArg) -> Array:
     if isinstance(value, np.ndarray):
         array = value.view(np.ndarray).astype(value.dtype.newbyteorder("="), copy=False)
     elif value is None:
-        raise Fail(f"{Fail.prefix}Missing Input: {port.name}")
+        raise Fail(f"{Fail.prefix}Missing Input: {printable(port.name)}")
     elif isinstance(value, (list, tuple, int, float, np.generic)):
         array = np.array(value, port.numpy_dtype)
     else:
@@ -54,10 +56,10 @@ def _fitting(array: Array, port: NodeArg) -> Array:
         return array.reshape(())
     if len(dims) != array.ndim:
         ranks = f"Got: {array.ndim} Expected: {len(dims)} {_REPAIR}"
-        raise InvalidArgument(f"{InvalidArgument.prefix}Invalid rank for input: {port.name} {ranks}")
+        raise InvalidArgument(f"{InvalidArgument.prefix}Invalid rank for input: {printable(port.name)} {ranks}")
     wrong = [(i, n, d) for i, (n, d) in enumerate(zip(array.shape, dims, strict=True)) if isinstance(d, int) and d != n]
     if wrong:
         lines = "".join(f"\n index: {i} Got: {n} Expected: {d}" for i, n, d in wrong)
-        start = f"Got invalid dimensions for input: {port.name} for the following indices"
+        start = f"Got invalid dimensions for input: {printable(port.name)} for the following indices"
         raise InvalidArgument(f"{InvalidArgument.prefix}{start}{lines}\n {_REPAIR}")
     return array

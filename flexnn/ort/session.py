@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from flexnn.errors import FlexNNError
+from flexnn.errors import FlexNNError, printable
 from flexnn.session import NodeArg, Session, SessionError
 
 from .account import account
@@ -300,7 +300,7 @@ def _check_names(names: Sequence[str] | None, known: list[str]) -> None:
         raise TypeError(f"run(): output_names is the text {names!r}, not a list of names")
     for name in names or ():
         if name not in known:
-            raise InvalidArgument(f"{InvalidArgument.prefix}Invalid output name:{name}")
+            raise InvalidArgument(f"{InvalidArgument.prefix}Invalid output name:{printable(str(name))}")
 
 
 def _end(line: str) -> NoReturn:

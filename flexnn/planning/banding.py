@@ -53,65 +53,95 @@ def split(graph: Graph, costs: Costs, walks: Sequence[Walk | None], rows: I64, r
     return replace(graph, tensors=writer.tensors, nodes=every, added=added)
 
 
+class _Operand:
+    """A node's output or input, as bands take some rows of it."""
+
+    __slots__ = "axis", "by_image", "height", "image", "is_inner", "need", "pitch", "root", "shapes", "tensor", "whole"
+
+    def __init__(self, graph: Graph, tensor: int, use: Use | None, need: Need, images: int, inner: set[int]) -> None:
+        whole = graph.tensors[tensor]
+        self.tensor, self.whole, self.need = tensor, whole, need
+        self.axis = -1 if use is None else use.axis
+        self.height = 0 if use is None or need.axis < 0 else whole.shape[need.axis]
+        self.by_image = use is not None and images > 1 and len(whole.shape) > 1 and whole.shape[0] == images
+        self.root = graph.root(tensor)
+        self.is_inner = use is not None and self.root in inner
+        self.pitch = whole.strides[use.axis] // use.step if use is not None and self.is_inner else 0
+        self.image = graph.tensors[self.root].size // images if self.is_inner else 0
+        self.shapes: dict[int, tuple[int, ...]] = {}
+        """Shape of so many rows: views of as many rows have it in common."""
+
+    def taken(self, rows: Rows) -> Rows:
+        """Return the rows of an input that rows of the output need; none where it is needed whole."""
+        return self.need.of(rows[0], rows[1], self.height) if self.height else (0, 0)
+
+    def shape(self, count: int) -> tuple[int, ...]:
+        """Return the shape of so many rows."""
+        if count not in self.shapes:
+            shape = list(self.whole.shape)
+            if self.by_image:
+                shape[0] = 1
+            if self.axis >= 0:
+                shape[self.axis] = count
+            self.shapes[count] = tuple(shape)
+        return self.shapes[count]
+
+
 class _Writer:
     """Writes the nodes of a region, band by band."""
 
     def __init__(self, graph: Graph, inner: set[int], walks: list[Walk | None], region: Region) -> None:
         self.tensors, self.nodes = list(graph.tensors), list[Node]()
-        self._graph, self._inner, self._walks, self._region = graph, inner, walks, region
-        self._attrs: dict[int, dict[str, Attr]] = {}
+        self._graph, self._inner = graph, inner
+        self._parts = [self._part(graph.nodes[i], walk) for i, walk in enumerate(walks, region.first)]
+        self._attrs: list[dict[str, Attr] | None] = [None] * len(walks)
         """Attributes of the last band of each node: most bands share them."""
+
+    def _part(self, node: Node, walk: Walk | None) -> tuple[Node, Use, list[_Operand]]:
+        """Return a node, the use of its output, and its output and inputs."""
+        assert walk is not None
+        uses = {use.tensor: use for use in walk.uses}
+        tensors, needs = (node.outputs[0], *node.inputs), (walk.uses[0].need, *walk.needs)
+        operands = [
+            _Operand(self._graph, tensor, use, need, walk.images, self._inner)
+            for tensor, use, need in zip(tensors, (walk.uses[0], *map(uses.get, node.inputs)), needs, strict=True)
+        ]
+        return node, walk.uses[0], operands
 
     def write(self, image: int, images: int, band: list[Rows]) -> None:
         """Add the nodes of a band of an image. ``band``: the rows of each node's output."""
         held = self._held(band)
         made: dict[int, int] = {}
-        for index, (rows, walk) in enumerate(zip(band, self._walks, strict=True), self._region.first):
-            if rows[0] >= rows[1]:
+        for index, ((low, high), (node, use, operands)) in enumerate(zip(band, self._parts, strict=True)):
+            if low >= high:
                 continue
-            assert walk is not None
-            node = self._graph.nodes[index]
-            uses = {use.tensor: use for use in walk.uses}
-            output = self._view(node.outputs[0], walk.uses[0], (rows[0], rows[1]), image, images, held, made)
-            taken = [
-                self._taken(uses.get(tensor), need, rows) for tensor, need in zip(node.inputs, walk.needs, strict=True)
+            rows, (output, *inputs) = (low, high), operands
+            written = self._view(output, rows, image, images, held, made)
+            taken = [operand.taken(rows) for operand in inputs]
+            views = [
+                self._view(operand, some, image, images, held, made)
+                for operand, some in zip(inputs, taken, strict=True)
             ]
-            inputs = [
-                tensor if tensor not in uses else self._view(tensor, uses[tensor], some, image, images, held, made)
-                for tensor, some in zip(node.inputs, taken, strict=True)
-            ]
-            shape = self._graph.tensors[node.inputs[0]].shape
-            cut = Cut(
-                walk.uses[0].axis, (rows[0], rows[1]), taken[0], shape, self._graph.tensors[node.outputs[0]].shape
-            )
-            attrs = OPERATORS[node.op].cut(node, cut)
-            attrs = self._attrs[index] = known if (known := self._attrs.get(index)) == attrs else attrs
-            name = _named(node.name, image, images, (rows[0], rows[1]))
-            self.nodes.append(replace(node, name=name, inputs=inputs, outputs=[output], attrs=attrs, params=None))
+            cut = Cut(use.axis, rows, taken[0], inputs[0].whole.shape, output.whole.shape)
+            attrs, known = OPERATORS[node.op].cut(node, cut), self._attrs[index]
+            attrs = self._attrs[index] = known if known is not None and known == attrs else attrs
+            name = _named(node.name, image, images, rows)
+            self.nodes.append(Node(name, node.op, views, [written], attrs, node.weight))
 
     def _held(self, band: list[Rows]) -> dict[int, Rows]:
         """Return the rows of each inner root that the nodes of a band write."""
         held: dict[int, Rows] = {}
-        for (low, high), walk in zip(band, self._walks, strict=True):
-            assert walk is not None
-            use = walk.uses[0]
-            root = self._graph.root(use.tensor)
-            if low < high and root in self._inner:
+        for (low, high), (_, use, operands) in zip(band, self._parts, strict=True):
+            root = operands[0].root
+            if low < high and operands[0].is_inner:
                 begin, end = use.at + use.step * low, use.at + use.step * (high - 1) + use.thick
                 known = held.get(root, (begin, end))
                 held[root] = min(known[0], begin), max(known[1], end)
         return held
 
-    def _taken(self, use: Use | None, need: Need, rows: Rows) -> Rows:
-        """Return the rows of an input that rows of the output need; none where it is needed whole."""
-        if use is None or need.axis < 0:
-            return 0, 0
-        return need.of(rows[0], rows[1], self._graph.tensors[use.tensor].shape[need.axis])
-
     def _view(
         self,
-        tensor: int,
-        use: Use,
+        operand: _Operand,
         rows: Rows,
         image: int,
         images: int,
@@ -119,28 +149,25 @@ class _Writer:
         made: dict[int, int],
     ) -> int:
         """Return the tensor that is some rows of a view, of one image. ``made``: roots of the band, by the root."""
-        whole, root = self._graph.tensors[tensor], self._graph.root(tensor)
-        shape, offset = list(whole.shape), whole.offset
-        if images > 1 and len(shape) > 1 and shape[0] == images:
-            shape[0] = 1
+        whole, root, axis = operand.whole, operand.root, operand.axis
+        if axis < 0 and not operand.by_image:
+            return operand.tensor
+        offset = whole.offset
+        if operand.by_image:
             offset += image * whole.strides[0]
-        elif use.axis < 0:
-            return tensor
-        if use.axis >= 0:
-            shape[use.axis] = rows[1] - rows[0]
-            offset += rows[0] * whole.strides[use.axis]
-        name = _named(whole.name, image, images, rows)
-        if root in self._inner:
-            pitch = whole.strides[use.axis] // use.step
-            owner, size = self._graph.tensors[root], self._graph.tensors[root].size // images
+        if axis >= 0:
+            offset += rows[0] * whole.strides[axis]
+        if operand.is_inner:
             low, high = held[root]
             if root not in made:
                 made[root] = len(self.tensors)
+                owner, pitch = self._graph.tensors[root], operand.pitch
                 label = _named(owner.name, image, images, (low, high))
-                self.tensors.append(Tensor(label, (high - low, pitch), owner.dtype))
-            offset -= image * size + low * pitch
+                self.tensors.append(Tensor(label, (high - low, pitch), owner.dtype, strides=(max(pitch, 1), 1)))
+            offset -= image * operand.image + low * operand.pitch
             root = made[root]
-        self.tensors.append(Tensor(name, tuple(shape), whole.dtype, root, offset, whole.strides))
+        shape, name = operand.shape(rows[1] - rows[0]), _named(whole.name, image, images, rows)
+        self.tensors.append(Tensor(name, shape, whole.dtype, root, offset, whole.strides))
         return len(self.tensors) - 1
 
 

@@ -73,11 +73,15 @@ the cheapest: tight budgets take the first form, looser ones a form that repeats
 class Form(NamedTuple):
     """A form of a graph with nodes in bands, found but not written out: it takes next to no memory."""
 
-    beyond: int
-    """Bytes that it needs beyond the tightest form, as far as sizes tell."""
+    nbytes: int
+    """Bytes of the neediest node, and of the nodes that were added."""
     way: int
     """Index of the graph that was searched."""
     regions: tuple[Region, ...]
+    work: float = 0
+    """Multiplications, reading and nodes that are added, as a fraction of what the graph does."""
+    added: int = 0
+    """Number of nodes that were added."""
 
     def written(self, ways: Ways) -> Graph:
         """Return the form of the graph."""
@@ -104,7 +108,11 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     """
     if len(ways.graph.nodes) > SEARCHED_MAX:
         return []
-    whole = max((node[5] for node in ways.at(0).tables[0].tolist()), default=0)
+    nodes = ways.at(0).tables[0].tolist()
+    whole, work = (
+        max((node[5] for node in nodes), default=0),
+        max(sum(node[3] * node[6] + node[7] for node in nodes), 1),
+    )
     pool, plain = _worth_it(list(_pool(ways)), ways, whole, whole_bytes - whole)
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
@@ -113,7 +121,8 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     for limit in sorted({factor * nbytes for nbytes in (least, plain) for factor in FORMS}):
         near = [entry for entry in pool if entry[0].nbytes <= limit]
         found, index = min(near, key=lambda entry: (entry[0].work + NODE_WORK * entry[0].added, entry[0].nbytes))
-        form = Form(found.nbytes - least, index, tuple(found.regions))
+        more = (found.work + NODE_WORK * found.added) / work
+        form = Form(found.nbytes, index, tuple(found.regions), more, found.added)
         if found.regions and form not in forms:
             forms.append(form)
     ways.keep({form.way for form in forms})

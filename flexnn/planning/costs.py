@@ -13,7 +13,7 @@ import numpy as np
 
 from flexnn import _core
 from flexnn.graph import operators
-from flexnn.graph.ir import Graph, GraphError, Node
+from flexnn.graph.ir import Graph, GraphError, Node, Shape, Tensor
 from flexnn.graph.panels import is_narrow
 from flexnn.graph.tables import GATHERS, Table, table_of
 
@@ -41,7 +41,10 @@ PEAK_FRACTION = {
     "wino_line": 0.9,
     "narrow": 0.8,
     "planar": 0.95,
+    "half": 1.7,
 }
+"""Part of the rate of sums of float32 that a kernel reaches. Sums of halves take half the instructions, and those that
+end runs of them."""
 TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0), "wino_line": (260.0, 260.0)}
 """Cost in flops of multiply-adds of transforming one channel pair's weights, and one channel of one tile."""
 PLANAR_FLOPS = 60.0
@@ -51,13 +54,17 @@ ACTIVATION_FLOPS = 100.0
 ROUNDED_FLOPS = 0.45
 """Cost in flops of multiply-adds of one by rows that are rounded to 8 bits."""
 _ROUNDED_SUMS = tuple(_core.ENUMS["dtype"]).index("i8")
-_PLAIN = "direct", "im2col", "planar"
+_PLAIN = "direct", "im2col", "planar", "half"
 _WINOGRAD = {"wino4": 4, "wino2": 2, "wino_line": 4}
 """Outputs along a side of a tile."""
 
 
 Known = dict[tuple[object, ...], tuple[NodeCosts, int]]
 """Costs of nodes without their weights, and how many zeros they read, by all that these depend on."""
+
+
+NO_WEIGHTS = -1, (), -1
+"""Weight, constants and table of a node that has none."""
 
 
 def graph_costs(
@@ -70,46 +77,46 @@ def graph_costs(
     tensors = graph.tensors
     roots = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(tensors)]
     weights = [tensors[root].weight for root in roots]
-    kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
+    number: dict[tuple[Shape, str], int] = {}
+    kinds = [number.setdefault((tensor.shape, tensor.dtype), len(number)) for tensor in tensors]
     small: dict[int, None] = {}
-    nodes: list[NodeCosts] = []
+    nodes, zeros = list[NodeCosts](), 0
     spilled = {spill.root for spill in graph.spills}
-    seen = {} if seen is None else seen
+    sorts = _Sorts(graph, setting, {} if seen is None else seen, every_variant)
     encoded: Encoded = {}
-    zeros = 0
+    alike: dict[tuple[object, ...], tuple[NodeCosts, NDArray[np.int32]]] = {}  # parameters too: a key has their id
+    bands: dict[tuple[object, ...], NodeCosts] = {}
     for node in graph.nodes:
+        band = None if spilled or node.params is not None else _band_key(graph, node, weights)
+        if band is not None and (twin := bands.get(band)) is not None:
+            nodes.append(twin)
+            node.params = twin.params
+            continue
         table = stored_table(graph, node) if in_file and node.op in GATHERS else None
         constants: tuple[tuple[int, int, int], ...] = ()
-        if any(weights[t] >= 0 for t in node.inputs):
+        if max([weights[t] for t in node.inputs], default=-1) >= 0:
             constants, small_ones = _constants(graph, node, setting.io_align, has_table=table is not None)
             small |= dict.fromkeys(small_ones)
-        shapes = *[kinds[t] for t in node.inputs], *[kinds[t] for t in node.outputs]
-        params = _encoded(graph, node, shapes, encoded)
+        params = _encoded(graph, node, encoded)
         stores = bool(spilled) and roots[node.outputs[0]] in spilled
-        alike = node.op, params.tobytes(), shapes, stores or (table and (table.rows, table.chunk_bytes))
-        found = seen.get(alike)
-        if found is None:
-            read, known = _zeros(node, params), _node_costs(graph, node, params, setting)
-            if table is not None or stores:
-                known.variants = [_moving_rows(table, tensors[node.outputs[0]].nbytes, setting)]
-            else:
-                known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
-                known.variants = known.variants if every_variant else _useful(known.variants)
-            found = seen[alike] = known, read
-        known, zeros = found[0], max(zeros, found[1])
+        moves = stores or (table and (table.rows, table.chunk_bytes))
+        same = node.op, id(params), moves, *[kinds[t] for t in node.inputs], *[kinds[t] for t in node.outputs]
+        if same in alike:
+            known = alike[same][0]
+        else:
+            known, read = sorts.of(node, params, table, stores=stores)
+            alike[same] = known, params
+            zeros = max(zeros, read)
         node.params = known.params
-        own_table = table.weight if table is not None else -1
-        own = NodeCosts(
-            known.variants, known.params, known.panels, known.panel_bytes, node.weight, constants, own_table
-        )
-        nodes.append(own)
-    first, last = _lifetimes(graph, roots, weights)
+        own = node.weight, constants, table.weight if table is not None else -1
+        if own != NO_WEIGHTS:
+            known = NodeCosts(known.variants, known.params, known.panels, known.panel_bytes, *own)
+        nodes.append(known)
+        if band is not None and table is None:
+            bands[band] = known
     costs = Costs(
         nodes=nodes,
-        roots=list(first),
-        root_bytes=[align_up(max(tensors[r].nbytes, 1)) for r in first],
-        first_node=list(first.values()),
-        last_node=[last[r] for r in first],
+        **_lives(graph, roots, weights, kinds),
         small_constants=list(small),
         small_bytes=0,
         zeros_count=zeros,
@@ -122,16 +129,75 @@ def graph_costs(
     return costs
 
 
+def _lives(graph: Graph, roots: list[int], weights: list[int], kinds: list[int]) -> dict[str, list[int]]:
+    """Return what costs say of activations: their storage, bytes, first and last nodes. ``roots``, ``weights`` and
+    ``kinds``: of each tensor.
+    """
+    activations, first, last = _lifetimes(graph, roots, weights)
+    return {
+        "roots": activations,
+        "root_bytes": _root_bytes(graph.tensors, activations, kinds),
+        "first_node": [first[r] for r in activations],
+        "last_node": [last[r] for r in activations],
+    }
+
+
+def _root_bytes(tensors: list[Tensor], roots: list[int], kinds: list[int]) -> list[int]:
+    """Return the arena bytes of each of these tensors; ``kinds``: numbers of shape and type."""
+    known: dict[int, int] = {}
+    for root in roots:
+        if kinds[root] not in known:
+            known[kinds[root]] = align_up(max(tensors[root].nbytes, 1))
+    return [known[kinds[root]] for root in roots]
+
+
+class _Sorts(NamedTuple):
+    """Costs of nodes that differ, each computed once."""
+
+    graph: Graph
+    setting: Setting
+    seen: Known
+    every_variant: bool
+
+    def of(self, node: Node, params: NDArray[np.int32], table: Table | None, *, stores: bool) -> tuple[NodeCosts, int]:
+        """Return costs of a node without its weights, and the zeros it reads. ``stores``: it stores an activation."""
+        tensors, setting = self.graph.tensors, self.setting
+        operands = [(tensors[t].shape, tensors[t].dtype) for t in (*node.inputs, *node.outputs)]
+        alike = node.op, params.tobytes(), tuple(operands), stores or (table and (table.rows, table.chunk_bytes))
+        found = self.seen.get(alike)
+        if found is None:
+            read, known = _zeros(node, params), _node_costs(self.graph, node, params, setting)
+            if table is not None or stores:
+                known.variants = [_moving_rows(table, tensors[node.outputs[0]].nbytes, setting)]
+            else:
+                known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
+                known.variants = known.variants if self.every_variant else _useful(known.variants)
+            found = self.seen[alike] = known, read
+        return found
+
+
+def _band_key(graph: Graph, node: Node, weights: list[int]) -> tuple[object, ...]:
+    """Return what bands of one node that have as many rows have in common: the same objects, which are looked up faster
+    than what they say. ``weights``: of each tensor.
+    """
+    key: list[object] = [node.op, id(node.attrs), node.weight]
+    for index in (*node.outputs, *node.inputs):
+        tensor = graph.tensors[index]
+        key += (index,) if weights[index] >= 0 else (tensor.dtype, id(tensor.shape), id(tensor.strides))
+    return tuple(key)
+
+
 Encoded = dict[tuple[object, ...], "NDArray[np.int32]"]
 """Parameters of nodes, by all that these depend on; bands of a node have their attributes in common."""
 
 
-def _encoded(graph: Graph, node: Node, shapes: tuple[object, ...], encoded: Encoded) -> NDArray[np.int32]:
+def _encoded(graph: Graph, node: Node, encoded: Encoded) -> NDArray[np.int32]:
     """Return a node's parameters."""
     if isinstance(node.params, np.ndarray):
         return node.params
-    strides = [graph.tensors[t].strides for t in (*node.inputs, node.outputs[0])]
-    same = node.op, id(node.attrs), node.weight, shapes, *strides
+    tensors = [graph.tensors[t] for t in (*node.inputs, *node.outputs)]
+    operands = [(tensor.shape, tensor.dtype, tensor.strides) for tensor in tensors]
+    same = node.op, id(node.attrs), node.weight, *operands
     if same not in encoded:
         encoded[same] = _core.encode_params(node.op, operators.encode(graph, node))
     return encoded[same]
@@ -145,19 +211,22 @@ def _zeros(node: Node, params: NDArray[np.int32]) -> int:
         raise GraphError(f"node {node.name!r}: {error}") from None
 
 
-def _lifetimes(graph: Graph, roots: list[int], weights: list[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the first and the last node that touch each activation. ``roots`` and ``weights``: of each tensor."""
-    elsewhere = {*graph.inputs, *graph.outputs, *(spill.root for spill in graph.spills)}
-    kept = {i for i, weight in enumerate(weights) if weight < 0} - elsewhere
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
+def _lifetimes(graph: Graph, roots: list[int], weights: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Return the activations in the order in which nodes touch them, and for each tensor the first and the last node
+    that touch it, -1 where none does. ``roots`` and ``weights``: of each tensor.
+    """
+    first, last = [-1] * len(roots), [-1] * len(roots)
+    order: list[int] = []
     for index, node in enumerate(graph.nodes):
-        for tensor in (*node.inputs, *node.outputs):
-            root = roots[tensor]
-            if root in kept:
-                first.setdefault(root, index)
+        for tensors in (node.inputs, node.outputs):
+            for tensor in tensors:
+                root = roots[tensor]
                 last[root] = index
-    return first, last
+                if first[root] < 0:
+                    first[root] = index
+                    order.append(root)
+    elsewhere = {*graph.inputs, *graph.outputs, *(spill.root for spill in graph.spills)}
+    return [root for root in order if weights[root] < 0 and root not in elsewhere], first, last
 
 
 def _constants(
@@ -255,8 +324,15 @@ def _is_narrow(words: list[int]) -> bool:
     return is_narrow(words[_CONV_FIELD["cout"]], words[_CONV_FIELD["cin"]] // group, group)
 
 
-def _fits(kernel: str, params: NDArray[np.int32], shape: _Shape) -> bool:
+def may_add_halves(op: str, params: NDArray[np.int32]) -> bool:
+    """Return whether a convolution may add up halves, which this CPU adds up faster than floats."""
+    return op == "conv_f16" and _core.adds_halves() and _core.conv_half_fits(params)
+
+
+def _fits(op: str, kernel: str, params: NDArray[np.int32], shape: _Shape) -> bool:
     """Return whether a kernel computes a convolution and may be the fastest."""
+    if kernel == "half":
+        return may_add_halves(op, params)
     if kernel == "im2col" and (shape.kh * shape.kw == 1 or shape.cin_panel > _core.NR):
         return False
     return _core.conv_kernel_fits(kernel, params)
@@ -268,6 +344,8 @@ def _pixel_flops(kernel: str, narrow: bool, shape: _Shape, panels: int) -> float
     fraction, columns, beside = PEAK_FRACTION["narrow" if narrow else kernel], panels * _core.NR, 0.0
     if kernel == "direct" and not narrow:  # a tap's channels are a run of the inner loop: short ones do not fill it
         fraction *= shape.cin_panel / (shape.cin_panel + 3.0)
+    elif kernel == "half":  # eight channels of a tap come at once
+        fraction *= shape.cin_panel / (shape.cin_panel + 6.0)
     elif kernel == "im2col":  # a tile is pointed at and stored, however few its products
         fraction *= products / (products + 10.0)
     elif kernel == "planar":  # a vector that is loaded is multiplied once for each output channel
@@ -306,14 +384,14 @@ def _conv_variants(
     variants = []
     rounded = words[_CONV_FIELD["sums"]] == _ROUNDED_SUMS
     for kernel in _PLAIN:
-        if not _fits(kernel, params, shape):
+        if not _fits(op, kernel, params, shape):
             continue
         flops = n * oh * ow * _pixel_flops(kernel, narrow, shape, panels) * (ROUNDED_FLOPS if rounded else 1.0)
         seconds = act_s + max(flops / rate, read_s)
         workspace = align_up(_core.op_workspace(op, kernel, params))
         variants.append(Variant(kernel, 0, workspace, machine.step_s, seconds))
     for kernel, side in _WINOGRAD.items():
-        if not _fits(kernel, params, shape):
+        if not _fits(op, kernel, params, shape):
             continue
         high, wide, planes = _tile(shape, side)
         tiles = n * -(-oh // high) * -(-ow // wide)
@@ -330,7 +408,7 @@ def _conv_variants(
     return variants
 
 
-def _kernel_by_rule(params: NDArray[np.int32], panels: int) -> str:
+def _kernel_by_rule(op: str, params: NDArray[np.int32], panels: int) -> str:
     """Return the kernel of the fewest operations for an output over a large map. Sizes of activations do not matter:
     they differ from run to run, and one plan serves several.
     """
@@ -342,7 +420,7 @@ def _kernel_by_rule(params: NDArray[np.int32], panels: int) -> str:
         high, wide, planes = _tile(shape, side)
         weights, tiles = _tile_flops(kernel, planes, TILES_MAX, 1, shape.cin_panel, cout)
         flops[kernel] = (weights + tiles) / (TILES_MAX * high * wide)
-    return min((kernel for kernel in flops if _fits(kernel, params, shape)), key=lambda kernel: flops[kernel])
+    return min((kernel for kernel in flops if _fits(op, kernel, params, shape)), key=lambda kernel: flops[kernel])
 
 
 def _allowed_variants(
@@ -352,7 +430,7 @@ def _allowed_variants(
     variants = _conv_variants(op, params, panels, panel_bytes, setting)
     if not setting.deterministic:
         return variants
-    kernel = _kernel_by_rule(params, panels)
+    kernel = _kernel_by_rule(op, params, panels)
     return [variant for variant in variants if variant.kernel == kernel]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -108,9 +109,10 @@ class Drafting:
         self.items, self.item_bytes = _items(graph, costs)
         nodes, variants, constants = _node_records(graph, costs, placement)
         self._nodes, self._constant_rows = nodes, constants
-        ends = map(add, placement.address, costs.root_bytes)
-        lives = zip(placement.address, ends, costs.first_node, costs.last_node, strict=True)
-        lifetimes = np.array([*lives], _core.LIFETIME_DTYPE)
+        lifetimes = np.zeros(len(placement.address), _core.LIFETIME_DTYPE)
+        lifetimes["start"] = placement.address
+        lifetimes["end"] = [*map(add, placement.address, costs.root_bytes)]
+        lifetimes["first_node"], lifetimes["last_node"] = costs.first_node, costs.last_node
         self._core = _core.Drafts(
             nodes=nodes,
             variants=variants,
@@ -286,7 +288,8 @@ def _items(graph: Graph, costs: Costs) -> tuple[Records, list[int]]:
             offsets.append(weights[weight].offset)
             sizes.append(weights[weight].nbytes)
     twins = _twins([*zip((constant < 0 for constant in constants), offsets, sizes, strict=True)])
-    items = np.array([*zip(nodes, constants, twins, strict=True)], _core.ITEM_DTYPE)
+    items = np.zeros(len(nodes), _core.ITEM_DTYPE)
+    items["node"], items["constant"], items["twin"] = nodes, constants, twins
     return items, [costs.occupied_bytes(offset, size) for offset, size in zip(offsets, sizes, strict=True)]
 
 
@@ -305,7 +308,9 @@ def _twins(contents: Sequence[tuple[bool, int, int]]) -> list[int]:
 
 
 def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Records, Records, Records]:
-    """Return records of nodes, of their variants and of their constants. Equal nodes share their variants' records."""
+    """Return records of nodes, of their variants and of their constants. Equal nodes share their variants' records.
+    They are filled a field at a time: Ctrl-C would wait for an array of all rows.
+    """
     variants: list[tuple[float, ...]] = []
     constants: list[tuple[int, ...]] = []
     after: dict[int, int] = {}
@@ -314,23 +319,26 @@ def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Rec
 
         after = stored_after(graph)
     known: dict[int, int] = {}
-    rows: list[tuple[int, ...]] = []
-    gap_first = placement.gap_first.tolist()
-    memory = zip(placement.top.tolist(), placement.live.tolist(), placement.tight_bytes.tolist(), strict=True)
-    for index, (node, sizes) in enumerate(zip(costs.nodes, memory, strict=True)):
+    variant_first: list[int] = []
+    constant_first: list[int] = []
+    for node in costs.nodes:
         first = known.setdefault(id(node.variants), len(variants))
         if first == len(variants):
             variants += [(v.workspace_bytes * costs.threads, v.fixed_s, v.channels_s) for v in node.variants]
-        panels_at = graph.weights[node.weight].offset if node.panels else 0
-        rows.append(
-            (
-                *(node.panels, node.panel_bytes if node.panels else 0, panels_at),
-                *(first, len(node.variants), len(constants), len(node.constants)),
-                *(gap_first[index], gap_first[index + 1] - gap_first[index], *sizes),
-            )
-        )
+        variant_first.append(first)
+        constant_first.append(len(constants))
         for operand, w, room in node.constants:
             weight = graph.weights[w]
             constants.append((weight.offset, weight.nbytes, room, operand, after.get(w, -1)))
-    nodes = np.array(rows, _core.DRAFT_NODE_DTYPE)
+    nodes = np.zeros(len(costs.nodes), _core.DRAFT_NODE_DTYPE)
+    nodes["panel_count"] = [node.panels for node in costs.nodes]
+    nodes["panel_bytes"] = [node.panel_bytes if node.panels else 0 for node in costs.nodes]
+    nodes["weight_offset"] = [graph.weights[node.weight].offset if node.panels else 0 for node in costs.nodes]
+    nodes["variant_first"], nodes["variant_count"] = variant_first, [len(node.variants) for node in costs.nodes]
+    nodes["constant_first"], nodes["constant_count"] = constant_first, [len(node.constants) for node in costs.nodes]
+    gap_first = placement.gap_first.tolist()
+    nodes["gap_first"] = gap_first[:-1]
+    nodes["gap_count"] = [behind - first for first, behind in pairwise(gap_first)]
+    nodes["top_offset"], nodes["live_bytes"] = placement.top, placement.live
+    nodes["tight_bytes"] = placement.tight_bytes
     return nodes, np.array(variants, _core.VARIANT_DTYPE), np.array(constants, _core.CONSTANT_DTYPE)

@@ -22,6 +22,8 @@ from .drafts import SLICES_IN_ROOM, Draft, Drafting, Filled, Records
 from .types import LINE, Costs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from .bound import Bound, Bounding
@@ -104,16 +106,18 @@ class Ladder:
     def __init__(
         self,
         costs: Costs,
-        draftings: list[Drafting],
+        drafting: Drafting,
+        draftings: Callable[[], list[Drafting]],
         bounding: Bounding,
         least: Least,
         *,
         step_bytes: int,
         bytes_per_second: float,
     ) -> None:
-        self._costs, self._draftings, self._bounding, self._least = costs, draftings, bounding, least
+        """``draftings``: those of all placements, of which ``drafting`` is the first."""
+        self._costs, self._bounding, self._least = costs, bounding, least
         self._step_bytes, self._bytes_per_second = step_bytes, bytes_per_second
-        self._drafting = draftings[0]
+        self._drafting, self._all_draftings = drafting, draftings
         sizes = self._drafting.item_bytes
         self._item_nodes: list[int] = self._drafting.items["node"].tolist()
         seconds = [max(costs.nodes[node].variants[0].seconds(), 1e-9) for node in self._item_nodes]
@@ -121,6 +125,10 @@ class Ladder:
         self._pin_orders = [
             sorted(range(len(sizes)), key=rank.__getitem__) for rank in (_evenly(len(sizes)), slow, sizes)
         ]
+
+    def _draftings(self, placement: int) -> Drafting:
+        """Return the drafting of a placement. Others than the first are made where they are needed."""
+        return self._all_draftings()[placement] if placement else self._drafting
 
     def best_within(self, bytes_max: int, tight: Draft, spare: float, known: float = math.inf) -> Draft:
         """Return the best draft of at most ``bytes_max`` bytes, ``tight`` if nothing is better. ``spare``: bytes of the
@@ -156,7 +164,9 @@ class Ladder:
 
     def _annealed(self, draft: Draft, bound: Bound, rung: _Rung) -> Draft:
         """Return the rung's best draft after random changes, as many as the time beyond the bound is worth."""
-        drafting = next(d for d in self._draftings if d.placement is draft.placement)
+        drafting = self._drafting
+        if draft.placement is not drafting.placement:
+            drafting = next(d for d in self._all_draftings() if d.placement is draft.placement)
         lowest = rung.bytes_max == self._least.nbytes
         tries = TRIES_LOWEST if lowest else TRIES * (rung.next_bytes_max - rung.bytes_max) // rung.bytes_max
         worth = int((draft.seconds - bound.seconds) * TRIES_PER_SECOND)
@@ -181,8 +191,8 @@ class Ladder:
         def attempt(recipe: _Recipe) -> None:
             if recipe not in found:
                 working_bytes = self._working_bytes(bytes_max, recipe.working_fraction)
-                drafting = self._draftings[recipe.placement]
-                chosen = drafting.choose(orders[recipe.order], working_bytes, bytes_max, recipe.slices_in_room)
+                order, room = orders[recipe.order], recipe.slices_in_room
+                chosen = self._draftings(recipe.placement).choose(order, working_bytes, bytes_max, room)
                 choices, seconds, nbytes = chosen
                 if nbytes <= bytes_max:
                     found[recipe] = seconds, working_bytes, choices
@@ -202,7 +212,8 @@ class Ladder:
             attempt(first._replace(working_fraction=min(first.working_fraction * factor, 1.0)))
         recipes = sorted(found, key=lambda recipe: found[recipe][0])[:PLACED]
         best = self._placed(0, [found[recipe] for recipe in recipes], bytes_max, best)
-        for other in range(1, len(self._draftings)):
+        is_far = best.seconds > bound.seconds * FAR
+        for other in range(1, len(self._all_draftings())) if is_far else ():
             if best.seconds <= bound.seconds * FAR:
                 break
             elsewhere = [recipe._replace(placement=other) for recipe in recipes[:PLACED_ELSEWHERE] or fractions]
@@ -215,7 +226,7 @@ class Ladder:
         """Return the best of ``best`` and of ``drafts`` with addresses. The first of them (the tightest plan if there
         is none) is improved and tried, too.
         """
-        drafting = self._draftings[placement]
+        drafting = self._draftings(placement)
         working_bytes, choices = drafts[0][1:] if drafts else drafting.tightest()
         improved = choices.copy()
         seconds = drafting.improve(improved, working_bytes, bytes_max, CHANGES // len(self._costs.nodes))

@@ -32,9 +32,17 @@ if TYPE_CHECKING:
 
 WORTH = 0.95
 """Smallest budget with bands as a fraction of that without, at which bands are worth it."""
+SURE, NEAR_LEAST = 0.85, 1.06
+"""Smallest budget that sizes tell of the tightest form, as a fraction of that without bands, at which it is worth it
+whatever it needs; and memory as a multiple of it, from which on it is not looked at where it is sure to be slower.
+"""
+TOLD = 0.98
+"""Least smallest budget of a form, as a fraction of what sizes tell of it."""
+MORE_WORK = 0.5
+"""Part of the time that a form's further work seems to take, for which it is sure to take longer."""
 MILDER = 0.5
-"""Memory that a milder form needs beyond the tightest one, as a fraction of what sizes tell of it: they tell too much
-where other things than the neediest node decide.
+"""Memory that a milder form that spills needs beyond the tightest one, as a fraction of what sizes tell of it: they
+tell too much where other things than the neediest node decide.
 """
 MILDER_MAX = 2
 """Most forms that repeat less than the tightest, of which one budget's plans are made."""
@@ -154,16 +162,20 @@ class Planner:
             return math.inf
         return self._minima[form]
 
-    def _beyond(self, index: int) -> float:
-        """Return the least bytes that a form may need beyond the tightest one."""
-        return MILDER * (self._forms[index].beyond - self._forms[0].beyond)
+    def _told(self, form: Form) -> int:
+        """Return the smallest budget of a form as far as sizes tell: where other things than the neediest node decide,
+        that of its written form is larger.
+        """
+        return form.nbytes + self._whole.beside_bytes
 
     @cached_property
     def _tight(self) -> Form | None:
         """Tightest form in bands, where it is worth it."""
-        if not self._forms or self._minimum_of(self._forms[0]) > WORTH * self._whole.minimum:
+        if not self._forms:
             return None
-        return self._forms[0]
+        tight, least = self._forms[0], self._whole.minimum
+        is_sure = self._told(tight) <= SURE * least
+        return tight if is_sure or self._minimum_of(tight) <= WORTH * least else None
 
     @cached_property
     def _spill_forms(self) -> list[SpillForm]:
@@ -186,17 +198,21 @@ class Planner:
         self._spill_forms.insert(0, tightest)
         return tightest
 
-    def _forms_within(self, memory: int) -> Iterator[AnyForm]:
-        """Yield the forms that fit: the tightest, the one that repeats the least, and the next one that has room."""
+    def _forms_within(self, memory: int, best: _Best) -> Iterator[AnyForm]:
+        """Yield forms that fit beside the tightest: the one that repeats the least, and the next one that has room.
+        ``best``: the best plan so far.
+        """
         if self._tight is not None:
-            least, planned, within = self._minimum_of(self._tight), 0, memory
-            if least <= memory:
-                yield self._tight
-            for i, form in [*enumerate(self._forms)][:0:-1]:
-                if planned < MILDER_MAX and within >= least + self._beyond(i) and self._minimum_of(form) <= within:
+            planned, within = 0, memory
+            for form in self._forms[:0:-1]:
+                if planned == MILDER_MAX or best.is_slower(form):
+                    break
+                if TOLD * self._told(form) <= within and self._minimum_of(form) <= within:
                     planned, within = planned + 1, int(memory / MILDER_ROOM)
                     yield form
         if self._spilling is not None:
+            if self._tight is not None and self._minimum_of(self._tight) <= memory:
+                yield self._tight
             least, least_bytes = self._minimum_of(self._spilling), self._spilling.nbytes
             for spilled in self._spill_forms:
                 beyond = MILDER * (spilled.nbytes - least_bytes)
@@ -206,15 +222,19 @@ class Planner:
     @cached_property
     def minimum(self) -> int:
         """Smallest budget in bytes."""
-        tightest = self._spilling or self._tight
+        least = self._least()
         self._forget()
-        return self._whole.minimum if tightest is None else self._minima[tightest]
+        return least
+
+    def _least(self) -> int:
+        tightest = self._spilling or self._tight
+        return self._whole.minimum if tightest is None else int(self._minimum_of(tightest))
 
     @property
     def tightest(self) -> VariantPlanner:
         """Planner of the variant that has the smallest budget."""
         form = self._spilling or self._tight
-        tightest = self._variant(form)
+        tightest = self.variant(form)
         self._forget()
         return tightest
 
@@ -265,67 +285,62 @@ class Planner:
         """Return the plan of the variant that is predicted to be the fastest of those that fit. None is slower with
         more memory, so neither is the fastest one.
         """
-        if memory is not None and memory < self._whole.minimum and memory < self.minimum:
-            raise self._refusal(memory)
+        if memory is not None and memory < self._whole.minimum:
+            plan = self._fastest_of(memory)
+            if plan is None:
+                raise self._refusal(memory)
+            return plan
         if memory is None or self._all_pinned is self._whole or memory > self._weight_bytes:
             # Not kept: rarely asked for, in the budget.
             all_pinned = self._all_pinned or VariantPlanner(self._graph, self._setting)
             if memory is None or all_pinned.pinning_memory <= memory:
                 return all_pinned.plan(memory).but(minimum_memory=lambda: self.minimum)
-        if memory >= self._whole.minimum:
-            bound, fastest = self._whole.bound_ms(memory), self._whole.fastest_ms * AS_FAST
-            if bound <= fastest:
-                best = self._whole.plan(memory)
-                if best.predicted_ms <= fastest:  # bands compute no less
-                    decisions = best.decisions and self._decided(best.decisions, None, bound)
-                    return best.but(minimum_memory=lambda: self.minimum, bound_ms=bound, decisions=decisions)
-        return self._fastest_of(memory)
+        bound, fastest = self._whole.bound_ms(memory), self._whole.fastest_ms * AS_FAST
+        if bound <= fastest:
+            best = self._whole.plan(memory)
+            if best.predicted_ms <= fastest:  # bands compute no less
+                decisions = best.decisions and self._decided(best.decisions, None, bound)
+                return best.but(minimum_memory=lambda: self.minimum, bound_ms=bound, decisions=decisions)
+        plan = self._fastest_of(memory)
+        assert plan is not None
+        return plan
 
-    def _fastest_of(self, memory: int) -> Plan:
-        """Return the fastest plan of the variants that fit, looked for from the least bound on. A large form is planned
-        while it is written, as writing it again would take longer than planning; the tightest one, which is written
-        first, is the last then.
+    def _fastest_of(self, memory: int) -> Plan | None:
+        """Return the fastest plan of the variants that fit; None where none does. The tightest one is looked at where
+        little else fits, or where it is not sure to be slower than others.
         """
         tightest = self._spilling or self._tight
-        known: list[tuple[float, AnyForm | None]] = []
-        if tightest is not None:
-            known.append((self._variant(tightest).bound_ms(memory), tightest))
-        if self._whole.minimum <= memory:
-            known.append((self._whole.bound_ms(self._room(None, tightest, memory)), None))
-        bound_ms = min((bound for bound, _ in known), default=math.inf)
-        best: Plan | None = None
-        best_form: AnyForm | None = None
-        spent = 0.0
-
-        def look(bound: float, form: AnyForm | None) -> None:
-            nonlocal best, best_form, spent
-            if best is None or bound < best.predicted_ms:
-                room, at_most = self._room(form, tightest, memory), math.inf if best is None else best.predicted_ms
-                made = self._variant(form).plan(room, at_most)
-                spent += made.plan_ms
-                if best is None or made.predicted_ms < best.predicted_ms:
-                    best, best_form = made, form
-
-        for form in self._forms_within(memory) if tightest is not None else ():
+        best = _Best(self, memory, tightest)
+        is_near = tightest is not None and (
+            self._spilling is not None or memory < NEAR_LEAST * self._told(self._forms[0])
+        )
+        if is_near and tightest is not None:
+            if self._minimum_of(tightest) > memory and memory < self._whole.minimum:
+                return None
+            if not any(TOLD * self._told(form) <= memory for form in self._forms[1:]):
+                self._forget()
+            if self._minimum_of(tightest) <= memory:
+                best.add(tightest)
+        room = memory if tightest is None else self._left_by(tightest, memory)
+        if self._whole.minimum <= room:
+            best.add(None)
+        for form in self._forms_within(room, best) if tightest is not None else ():
             if form != tightest:
-                bound = self._variant(form).bound_ms(self._room(form, tightest, memory))
-                bound_ms = min(bound_ms, bound)
-                known.append((bound, form))
-                is_large = len(self._variant(form).graph.nodes) * (MILDER_MAX + 1) > NODES_KEPT
-                if is_large and self._spilling is None:  # of forms that spill there are more
-                    at_hand = sorted((entry for entry in known if entry[1] != tightest), key=itemgetter(0))
-                    known = [entry for entry in known if entry not in at_hand]
-                    for entry in at_hand:
-                        look(*entry)
-        if best is None:
-            self._forget()
-        for entry in sorted(known, key=itemgetter(0)):
-            look(*entry)
+                best.add(form)
+        best.look_at_all()
+        if tightest is not None and not is_near and not best.is_slower(tightest):
+            if self._minimum_of(tightest) <= memory:
+                best.add(tightest)
+            elif best.plan is None and self._whole.minimum <= memory:  # sizes told too little of the tightest
+                best.add(None)
+            best.look_at_all()
         self._forget()
-        assert best is not None
-        decisions = best.decisions and self._decided(best.decisions, best_form, bound_ms)
-        facts = {"memory": memory, "bound_ms": bound_ms, "plan_ms": spent, "decisions": decisions}
-        return best.but(minimum_memory=lambda: self.minimum, **facts)
+        plan = best.plan
+        if plan is None:
+            return None
+        decisions = plan.decisions and self._decided(plan.decisions, best.form, best.bound_ms)
+        facts = {"memory": memory, "bound_ms": best.bound_ms, "plan_ms": best.spent_ms, "decisions": decisions}
+        return plan.but(minimum_memory=lambda: self.minimum, **facts)
 
     def _decided(self, decisions: Decisions, form: AnyForm | None, bound_ms: float) -> Decisions | None:
         """Return decisions of a plan of a form; None where the form is not told."""
@@ -363,21 +378,77 @@ class Planner:
         again = partial(_written_again, self._graph, self._setting, form)
         return VariantPlanner(graph, self._setting, costs=self._costs_of(graph), again=again)
 
-    def _room(self, form: AnyForm | None, tightest: AnyForm | None, memory: int) -> int:
-        """Return the memory that a form's plan may have: all where it is the tightest, else some is left free, less
-        where memory is scarce, and none that the form cannot do without.
+    def room(self, form: AnyForm | None, tightest: AnyForm | None, memory: int) -> int:
+        """Return the memory that a form's plan may have where there are several: some is left for what choosing one of
+        them leaves on the heap, less where memory is scarce, and none that the form cannot do without.
         """
-        if form == tightest or tightest is None:
+        if tightest is None:
             return memory
-        left = CHOOSING_BYTES + CHOOSING_NODE_BYTES * self._added[tightest]
-        room = memory - int(min(left, CHOOSING_PART * (memory - self._minima[tightest])))
-        return max(room, self._whole.minimum if form is None else self._minima[form])
+        return max(self._left_by(tightest, memory), self._whole.minimum if form is None else self._minima[form])
 
-    def _variant(self, form: AnyForm | None) -> VariantPlanner:
+    def _left_by(self, tightest: AnyForm, memory: int) -> int:
+        """Return the memory without what choosing a form leaves on the heap."""
+        if self._spilling is None:
+            least, added = self._told(self._forms[0]), self._forms[0].added
+        else:
+            least, added = self._minima[tightest], self._added[tightest]
+        left = CHOOSING_BYTES + CHOOSING_NODE_BYTES * added
+        return memory - int(min(left, CHOOSING_PART * max(memory - least, 0)))
+
+    @property
+    def spills(self) -> bool:
+        """Whether forms that spill are looked at."""
+        return self._spilling is not None
+
+    def variant(self, form: AnyForm | None) -> VariantPlanner:
         """Return the planner of a form that was written before; None: of the whole."""
         found = self._whole if form is None else self._planner_of(form)
         assert found is not None
         return found
+
+
+class _Best:
+    """Best plan so far of one budget, and variants whose plans may be better. A large form is planned while it is
+    written, as writing it again would take longer than planning; others from the least bound on.
+    """
+
+    def __init__(self, planner: Planner, memory: int, tightest: AnyForm | None) -> None:
+        self.plan: Plan | None = None
+        self.form: AnyForm | None = None
+        self.bound_ms, self.spent_ms = math.inf, 0.0
+        self._planner, self._memory, self._tightest = planner, memory, tightest
+        self._known: list[tuple[float, AnyForm | None]] = []
+        self._fastest_ms = 0.0
+        """Least time of the form's nodes."""
+
+    def add(self, form: AnyForm | None) -> None:
+        """Look at the plan of a form, now or later; None: of the graph as it is."""
+        variant = self._planner.variant(form)
+        bound = variant.bound_ms(self._planner.room(form, self._tightest, self._memory))
+        self.bound_ms = min(self.bound_ms, bound)
+        self._known.append((bound, form))
+        is_large = form is not None and len(variant.graph.nodes) * (MILDER_MAX + 1) > NODES_KEPT
+        if is_large and not self._planner.spills:  # of forms that spill there are more
+            self.look_at_all()
+
+    def look_at_all(self) -> None:
+        """Plan those that were added, but for those that can not be better."""
+        for bound, form in sorted(self._known, key=itemgetter(0)):
+            if self.plan is not None and bound >= self.plan.predicted_ms:
+                continue
+            variant, room = self._planner.variant(form), self._planner.room(form, self._tightest, self._memory)
+            made = variant.plan(room, math.inf if self.plan is None else self.plan.predicted_ms)
+            self.spent_ms += made.plan_ms
+            if self.plan is None or made.predicted_ms < self.plan.predicted_ms:
+                self.plan, self.form, self._fastest_ms = made, form, variant.fastest_ms
+        self._known = []
+
+    def is_slower(self, form: AnyForm) -> bool:
+        """Whether a form that is not written is sure to be slower than the best plan, by what it computes more."""
+        if self.plan is None or self._planner.spills:
+            return False
+        more = form.work - (0 if self.form is None else self.form.work)
+        return self._fastest_ms + MORE_WORK * more * self._planner.whole.fastest_ms >= self.plan.predicted_ms
 
 
 def _written_again(graph: Graph, setting: Setting, form: AnyForm) -> Graph:

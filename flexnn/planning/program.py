@@ -7,6 +7,7 @@ inputs and outputs are the caller's buffers and take no arena.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 NOWHERE = -1, 0
 """Base and offset of no tensor."""
+
+
+ROWS_AT_ONCE = 4096
+"""Rows of an array that are filled at once: Ctrl-C waits for them."""
 
 
 def front_bytes(costs: Costs) -> int:
@@ -52,7 +57,7 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
     return Program(
         nodes=_encode_nodes(graph, costs, draft, alike, _places(graph, costs, draft, constants, slices.base), slices),
         steps=_encode_steps(alike, draft, slices, costs.io_align),
-        pinned=np.array([*small, *rows(slices.owns)], _core.LOAD_DTYPE),
+        pinned=np.fromiter(chain(small, rows(slices.owns)), _core.LOAD_DTYPE, len(constants) + len(slices.owns)),
         loads=np.fromiter(rows(streamed), _core.LOAD_DTYPE, len(streamed)),
         arena_bytes=slices.base + draft.working_bytes,
         zeros_offset=0,
@@ -216,20 +221,27 @@ def _encode_nodes(
     nodes = np.zeros(len(graph.nodes), _core.NODE_DTYPE)
     chosen = [known.variants[v] for known, v in zip(costs.nodes, draft.choices["variant"].tolist(), strict=True)]
     workspace = [variant.workspace_bytes for variant in chosen]
-    starts = zip(workspace, draft.node_address.tolist(), strict=True)
+    starts = zip(workspace, draft.node_address[:, 0].tolist(), strict=True)
     params = [alike.params[i] for i in alike.of_node]
-    kernels = OPERATORS["conv"].kernels
+    blocks: dict[tuple[int, int], bytes] = {}
     for i, variant in enumerate(chosen):
-        if variant.kernel:
-            params[i] = bytes_with_tile_block(params[i], variant.tile_block)
-    nodes["op"], nodes["params"] = [alike.op[i] for i in alike.of_node], _matrix(params)
-    nodes["kernel"] = [kernels.index(variant.kernel) if variant.kernel else 0 for variant in chosen]
+        if variant.tile_block:
+            own = alike.of_node[i], variant.tile_block
+            if own not in blocks:
+                blocks[own] = bytes_with_tile_block(params[i], variant.tile_block)
+            params[i] = blocks[own]
+    number = {kernel: i for i, kernel in enumerate(OPERATORS["conv"].kernels)} | {"": 0}
+    nodes["op"] = [alike.op[i] for i in alike.of_node]
+    for i in range(0, len(params), ROWS_AT_ONCE):
+        nodes["params"][i : i + ROWS_AT_ONCE] = _matrix(params[i : i + ROWS_AT_ONCE])
+    nodes["kernel"] = [number[variant.kernel] for variant in chosen]
     nodes["workspace_bytes"] = workspace
-    nodes["workspace_offset"] = [slices.base + row[0] if size else 0 for size, row in starts]
+    nodes["workspace_offset"] = [slices.base + start if size else 0 for size, start in starts]
     read, most = _read(graph, costs, places, slices), nodes["in"]["base"].shape[1]
     made = [places[node.outputs[0]] for node in graph.nodes]
     for i, name in enumerate(("base", "offset")):
-        nodes["in"][name] = np.array([place[i] for place in read], np.int64).reshape(-1, most)
+        for operand in range(most):
+            nodes["in"][name][:, operand] = [place[i] for place in read[operand::most]]
         nodes["out"][name] = [place[i] for place in made]
     return nodes
 

@@ -136,7 +136,8 @@ class VariantPlanner:
 
         return Ladder(
             self._costs,
-            self._draftings,
+            self._drafting,
+            lambda: self._draftings,
             self._bounding,
             self._least,
             step_bytes=self._step_bytes,
@@ -150,6 +151,11 @@ class VariantPlanner:
     def minimum(self) -> int:
         """Smallest budget in bytes."""
         return self._fixed_bytes + self._least.nbytes
+
+    @property
+    def beside_bytes(self) -> int:
+        """Bytes of the smallest budget beside its working part."""
+        return self.minimum - self._tightest_choices[0]
 
     @property
     def smallest_parts(self) -> dict[str, int]:
@@ -224,7 +230,8 @@ class VariantPlanner:
             draft = self._ladder().best_within(
                 bytes_max, self._tight_draft(), FIRST_RUNG * self.minimum, known_ms / 1e3
             )
-            index = [drafting.placement for drafting in self._draftings].index(draft.placement)
+            is_first = draft.placement is self._drafting.placement
+            index = 0 if is_first else [drafting.placement for drafting in self._draftings].index(draft.placement)
             decisions = Decisions.of(draft, self._costs, index)
         bound_s = self._fastest_s() if memory is None else self._bound(memory).seconds
         plan = self._encoded(draft, memory, bound_s, started)
@@ -304,6 +311,6 @@ class VariantPlanner:
         draft = drafting.place(choices, working_bytes)
         variants = zip(self._costs.nodes, choices["variant"].tolist(), strict=True)
         workspace = [node.variants[v].workspace_bytes * self._costs.threads for node, v in variants]
-        above = [row[0] + size for row, size in zip(draft.node_address.tolist(), workspace, strict=True) if size]
+        above = [start + size for start, size in zip(draft.node_address[:, 0].tolist(), workspace, strict=True) if size]
         used = max([*map(add, draft.placement.address, self._costs.root_bytes), *above], default=0)
         return replace(draft, working_bytes=used, nbytes=draft.nbytes - working_bytes + used)

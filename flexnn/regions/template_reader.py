@@ -6,7 +6,6 @@ refused: each graph is checked again for its sizes (graph/template_reader.py), a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -18,6 +17,7 @@ from flexnn.graph.attributes import int_in, ints_in, name_of, row_of
 from flexnn.graph.ir import DTYPES, RANK_MAX, Array, GraphError, Shape
 from flexnn.graph.late import Late
 from flexnn.graph.model import Constant, ModelNode
+from flexnn.graph.parsed import parsed
 from flexnn.graph.replay import Replay
 from flexnn.graph.template import Template
 from flexnn.graph.template_reader import Parts, layout, read_late, read_template
@@ -35,6 +35,10 @@ COUNT_MAX = 1 << 12
 """Most templates, and most arrays."""
 NODES_MAX = 1 << 16
 LIST_MAX = 1 << 16
+PARSED = 2
+"""Most bytes that a part takes as Python's objects, for each byte of the templates; 1 MiB is always allowed."""
+USES = 16
+"""Most bytes of all trails and bodies, for each byte of the templates: they share arrays."""
 FACTS = ("name", "dtype", "rank", "is absent", "is settled", "is steady")
 """Facts of each value; behind them, of one with bounds, its shape and which elements have one number."""
 REPLAY = ("operations", "conditions", "preferences", "words", "floats", "givens")
@@ -67,7 +71,8 @@ class _File:
         size = int.from_bytes(raw[:ALIGN], "little")
         if size > len(raw):
             raise ValueError("they are cut")
-        head = json.loads(raw[ALIGN : ALIGN + size])
+        self._parsed_max, self._left = max(PARSED * len(raw), 1 << 20), USES * len(raw)
+        head = self.parsed(raw[ALIGN : ALIGN + size])
         self._arrays: list[Array] = []
         at = ALIGN + -(-size // ALIGN) * ALIGN
         for row in _listed(head["arrays"]):
@@ -83,6 +88,18 @@ class _File:
         self.array = partial(_array_of, self._arrays)
         """Function that returns an array by its number. Raises ValueError."""
         self.parts = Parts(self.array, partial(_node_of, self.regions), constants, opset)
+
+    def parsed(self, raw: bytes) -> Any:
+        """Return the JSON in ``raw``. Raises ValueError, also where it would take far more memory than real ones."""
+        return parsed(raw, self._parsed_max)
+
+    def _used(self, number: Any) -> Array:
+        """Return an array of a trail or a body. Raises ValueError where all templates read far more than there is."""
+        array = self.array(number)
+        self._left -= array.nbytes
+        if self._left < 0:
+            raise ValueError("they use arrays too often")
+        return array
 
     def templates(self) -> dict[Key, list[StoredTemplate]]:
         """Return the templates by their keys: that of before and that of after they were traced."""
@@ -101,10 +118,9 @@ class _File:
         sized, known = _names(row["sized"]), {name: self.array(i) for name, i in row["known"].items()}
         if _names(row["names"]) != given or not {*sized, *known} <= set(given) or len(set(given)) != len(given):
             raise ValueError("values that are given have other names")
-        replay = _replay([self.array(number) for number in row_of(row["replay"], REPLAY)])
+        replay = _replay([self._used(number) for number in row_of(row["replay"], REPLAY)])
         before, after, found = (_marks(row[name], region) for name in ("before", "after", "found"))
-        body = self.array(row["body"]).tobytes()
-        alike = bool(row.get("alike"))
+        body, alike = self._used(row["body"]), bool(row.get("alike"))
         stored = StoredTemplate(self, region, remaining, facts, sized, known, replay, body, after, found, alike)
         return Key(region, remaining, facts, before, bool(row["inlines"])), stored
 
@@ -120,7 +136,8 @@ class StoredTemplate:
     sized: list[str]
     known: Mapping[str, Array]
     replay: Replay
-    body: bytes
+    body: Array
+    """Bytes of JSON."""
     after: Marks
     found: Marks
     alike: bool
@@ -179,7 +196,7 @@ class StoredTemplate:
     def _read(self) -> SegmentTemplate | None:
         """Return the template; None where this release has other parameters."""
         names = [fact[0] for fact in self.facts]
-        row = json.loads(self.body)
+        row = self.file.parsed(self.body.tobytes())
         if row["layout"] != layout(name_of(node[1]) for node in _listed(row["graph"])):
             return None
         graph = read_template(row, self.replay, self.file.parts)

@@ -84,8 +84,8 @@ class FixedRun:
             from flexnn.measure.parts import Parts  # sessions that take rates do without
 
             self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
-        self._is_new = self._parts is not None and self._parts.is_new
-        """Whether the machine is measured when the session opens."""
+        self._measuring = self._parts is not None and self._parts.is_new
+        """Whether the machine is measured when the session opens, which a budget counts."""
 
     @property
     def _machine(self) -> MachineProfile:
@@ -230,36 +230,56 @@ class FixedRun:
         groups, parts, memory = self._options.groups, self._parts, self._options.memory
         if parts is None:
             return self._plan_anew(groups)
-        plan = None
-        if memory is not None and parts.is_new:
-            arena = self._arena_in(memory)
-        else:
-            plan = self._plan_anew(None if parts.is_new else groups)
-            arena = plan.arena_bytes
+        if memory is not None:
+            self._measure_in(memory, parts)
+            return self._plan_anew(groups)
+        plan = self._plan_anew(None if parts.is_new else groups)
+        arena = plan.arena_bytes
         lack = parts.lacks_any(self._graph, arena)
         if lack is None:
-            return plan or self._plan_anew(groups)
-        plan = None
+            return plan
+        del plan
         vars(self).pop("_planner", None)  # what it took is free to be measured in
         parts.measure(self._graph, arena, lack)
         return self._plan_anew(groups)
 
-    def _setting(self) -> Setting:
-        return self._options.setting(self._machine, self._file.io_align, is_new=self._is_new)
-
-    def _arena_in(self, memory: int) -> int:
-        """Return the bytes of the largest arena in a budget. Raises BudgetError."""
+    def _measure_in(self, memory: int, parts: Parts) -> None:
+        """Measure what the profile lacks for a budget. What that leaves on the heap is counted; where some was measured
+        before and the budget has no room for more, it does without. Raises BudgetError.
+        """
+        if not self._measuring:
+            setting = self._setting()
+            at_most = memory - sum(setting.overhead(self._graph, 0, 0, setting.threads).values())
+            if parts.lacks_any(self._graph, at_most) is None:
+                return
+        was_new, self._measuring = self._measuring, True
         setting = self._setting()
         planner = Planner(self._graph, setting)
-        if memory < planner.minimum:
+        if memory >= planner.minimum:
+            arena = memory - sum(setting.overhead(planner.tightest.graph, 0, 0, setting.threads).values())
+            lack = parts.lacks_any(self._graph, arena)
+            del planner
+            if lack is not None:
+                parts.measure(self._graph, arena, lack)
+                return
+        elif was_new:
             planner.plan(memory)  # refuses
-        return memory - sum(setting.overhead(planner.tightest.graph, 0, 0, setting.threads).values())
+        self._measuring = was_new
+
+    def _setting(self) -> Setting:
+        return self._options.setting(self._machine, self._file.io_align, measuring=self._measuring)
 
     def _plan_anew(self, groups: Groups) -> Plan:
         """Make the planner for the machine as it is known now; return its plan, or the one of an earlier session."""
         options, parts = self._options, self._parts
         self._planner = Planner(self._graph, self._setting(), groups=groups)
-        if options.memory is None or parts is None or self._is_new or groups is not None or options.spill is not None:
+        if (
+            options.memory is None
+            or parts is None
+            or self._measuring
+            or groups is not None
+            or options.spill is not None
+        ):
             return self._plan_for(options.memory)
         from .known_plans import plan_known
 

@@ -113,12 +113,12 @@ class RunOptions(NamedTuple):
 
         return throttled(machine, self.read_bytes_per_second)
 
-    def setting(self, machine: MachineProfile, io_align: int, *, is_new: bool = False) -> Setting:
+    def setting(self, machine: MachineProfile, io_align: int, *, measuring: bool = False) -> Setting:
         """Return the setting of plans for ``machine``, throttled already, whose reads are aligned to ``io_align``.
-        ``is_new``: the session measures the machine.
+        ``measuring``: the session measures the machine.
         """
         overhead = overhead_for(self.output_sets)
-        if is_new:
+        if measuring:
             overhead = with_measuring(overhead)
         return Setting(machine, self.threads, io_align, overhead, self.deterministic, self.spill is not None)
 

@@ -57,7 +57,7 @@ class Outputs:
     def array(self, name: str, shape: Sequence[int], dtype: np.dtype[Any], inputs: Iterable[Array]) -> Array:
         """Return an uninitialised array for an output. It belongs to the caller as long as the array or a view of it
         lives, unless outputs are reused, and never shares memory with the run's ``inputs``. It is the caller's where
-        one is given. Raises OSError if there is no memory, ValueError where what is given does not fit.
+        one is given. Raises MemoryError if there is none, ValueError where what is given does not fit.
         """
         if name in self.given:
             check_fits(name, self.given[name], shape, dtype)

@@ -18,6 +18,19 @@ limits of their own add to it, too.
 """
 
 
+HALF = "half of the free memory"
+"""Most memory for arrays that users name, or whose shapes they do."""
+
+
+def half_of_free() -> int:
+    """Return half of the bytes that this process may still take."""
+    limits = Limits()
+    try:
+        return limits.free() // 2
+    finally:
+        limits.close()
+
+
 class Limits:
     """Readers of what limits this process; ``root`` stands for / in tests."""
 

@@ -1,4 +1,4 @@
-"""Bytes of this process, as the system says."""
+"""Facts that the system tells of this process."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from flexnn.errors import printable
 from flexnn.planning import BudgetError
 from flexnn.units import format_bytes
 
@@ -82,7 +83,13 @@ class Watcher:
         name: str = "a model",
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._target, self._limits, self.reserve, self._name, self._clock = target, limits, reserve, name, clock
+        self._target, self._limits, self.reserve, self._name, self._clock = (
+            target,
+            limits,
+            reserve,
+            printable(name),
+            clock,
+        )
         self._grows = grows
         """Whether runs at other shapes may take all of the budget; else what is held is all that is ever held."""
         self._owned = 0

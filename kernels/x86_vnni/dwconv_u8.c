@@ -122,7 +122,7 @@ FX_INLINE void run_pixels(strip *s, int32_t first, int32_t last, const int KH, c
     const __m512 scale[4] = {s->scale[0], s->scale[1], s->scale[2], s->scale[3]};
     __m512i held[12]; /* weights, where registers hold them: y may be anything, and s be read again after each store */
     const int holds = KW != 0 && KW * ((KH + 3) / 4) <= 3;
-    FX_UNROLL for (int k = 0; k < (holds ? KW * ((KH + 3) / 4) * 4 : 0); k++) held[k] = s->w[k];
+    FX_UNROLL for (int k = 0; k < 12; k++) if (holds && k < KW * ((KH + 3) / 4) * 4) held[k] = s->w[k];
     uint8_t *y = (uint8_t *)d->y + first * d->y_step + s->at;
     const __m512i *column = s->columns;
     interleave_columns(s, first * d->stride, (last - 1 - first) * d->stride + (kw - 1) * d->dilation + 1, KH);

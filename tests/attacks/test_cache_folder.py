@@ -6,6 +6,7 @@ time and memory. A folder of another user's is not used; one that others may ent
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
@@ -17,6 +18,7 @@ import pytest
 import flexnn
 from flexnn import files
 from flexnn.errors import FlexNNError
+from flexnn.kept_artifacts import ENTRY_BYTES_MAX, read_entry
 from flexnn.measure import cache
 from flexnn.planning import MachineProfile
 from tests.support.sessions import feed, write_model
@@ -132,6 +134,44 @@ def test_hostile_profiles_take_little(folder: Path, text: str) -> None:
     tracemalloc.start()
     assert cache.load(KEY) is None
     assert tracemalloc.get_traced_memory()[1] < 3 << 20  # 108 MB
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("number", [10**400, -1, 1 << 60, float("nan"), float("inf"), True, "1", None, [1]])
+def test_numbers_out_of_range(folder: Path, number: object) -> None:
+    """The first one was an OverflowError of each opening of the model."""
+    cache.store(KEY, KEPT)
+    (path,) = folder.iterdir()
+    good = json.loads(path.read_text())
+    for name in ("arena_bytes", "flops_per_second", "step_s"):
+        path.write_text(json.dumps(good | {name: number}))
+        assert cache.load(KEY) is None
+    for name, value in (("times", [1e-6, number]), ("scales", number)):
+        path.write_text(json.dumps(good | {name: {"conv.a": value}}))
+        assert cache.load(KEY) is None
+
+
+def test_many_profiles_take_little(folder: Path) -> None:
+    """All names were listed with their status: 40 MB of the session's memory."""
+    for number in range(60_000):
+        os.mknod(folder / f"{number:016x}-{number:08x}.json")
+    tracemalloc.start()
+    cache.store(KEY, KEPT)
+    assert tracemalloc.get_traced_memory()[1] < 5 << 20
+    tracemalloc.stop()
+    assert cache.load(KEY) == KEPT
+
+
+@pytest.mark.parametrize("unit", ["[],", "{},"])
+def test_hostile_entries_take_little(folder: Path, unit: str) -> None:
+    """Entries of kept artifacts took 27 MB of the session's memory."""
+    text = '{"artifact":[' + unit * ((ENTRY_BYTES_MAX - 100) // len(unit)) + "1]}"
+    (folder / "x.status").write_text(text)
+    opened = files.own_folder(str(folder))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="JSON that would take"):
+        read_entry(opened.fd, "x.status")
+    assert tracemalloc.get_traced_memory()[1] < 3 << 20
     tracemalloc.stop()
 
 

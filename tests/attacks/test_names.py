@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
+from flexnn import ort
 from flexnn.cli import main
 from flexnn.errors import TEXT_MAX, printable
 from flexnn.graph.model import NAME_MAX
@@ -100,6 +101,25 @@ def test_inputs_keep_their_names(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match="put") as caught:
                 session.run(names, feed)
             assert str(caught.value).isprintable()
+
+
+def test_the_names_of_onnxruntime(tmp_path: Path) -> None:
+    """Its texts quoted them raw; they have lines of their own, which stay."""
+    path = saved(tmp_path, model_of())
+    session = ort.InferenceSession(path)
+    x, good = f"x{EVIL}", np.zeros((2, 64), np.float32)
+    feeds = [{x: good[:1]}, {x: good[0]}, {x: None}, {}, {x: good, EVIL: good}, {x: good.astype(np.float64)}]
+    for names, feed in [([EVIL], {x: good}), *((None, feed) for feed in feeds)]:
+        with pytest.raises(Exception, match=r"nput|output") as caught:
+            session.run(names, feed)
+        check_harmless(str(caught.value))
+    for content in (None, b"\x08junk"):
+        other = tmp_path / f"{EVIL.replace('/', '')}.onnx"
+        if content is not None:
+            other.write_bytes(content)
+        with pytest.raises(Exception, match="Load model") as caught:
+            ort.InferenceSession(str(other))
+        check_harmless(str(caught.value))
 
 
 def test_plans_of_open_shapes(tmp_path: Path) -> None:

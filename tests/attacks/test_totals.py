@@ -13,7 +13,8 @@ from onnx import TensorProto, helper
 import flexnn
 from flexnn._core import crc32c
 from flexnn.artifact.format import HEADER_BYTES, Header, page_up
-from flexnn.artifact.section import PARSED_BYTES_MAX, parsed_bytes
+from flexnn.artifact.section import PARSED_BYTES_MAX
+from flexnn.graph.parsed import parsed_bytes
 from tests.support.compare import model_of
 
 TOTAL = 64 << 20

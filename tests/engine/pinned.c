@@ -39,7 +39,7 @@ static fx_status bring(const fx_load *pinned, uint32_t count, fx_bind_stats *sta
     fx_poll poll = fx_poll_start(NULL);
     fx_touches touches;
     *stats = (fx_bind_stats){0};
-    CHECK(fx_touches_make(&touches, &program, 1) == FX_OK);
+    CHECK(fx_touches_make(&touches, &program, 1, &poll) == FX_OK);
     const fx_status status = fx_pinned_bring(&engine, &program, &touches, &poll, stats, error);
     fx_touches_free(&touches);
     for (uint32_t i = 0; i < count && status == FX_OK; i++)

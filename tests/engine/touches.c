@@ -98,13 +98,14 @@ static void same(const fx_range *ranges, int64_t count, const char *marked) {
 }
 
 static void check_program(void) {
+    fx_poll nobody = {0};
     random_program r;
     fx_touches t;
     map m;
     const int threads = 1 + (int)below(2);
     make(&r);
     map_of(&r, threads, &m);
-    CHECK(fx_touches_make(&t, &r.program, threads) == FX_OK);
+    CHECK(fx_touches_make(&t, &r.program, threads, &nobody) == FX_OK);
     same(t.writes, t.write_count, m.is_written);
     same(t.pinned, t.pinned_count, m.is_pinned);
     for (int i = 0; i < 200; i++) {

@@ -10,18 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from flexnn.measure.cache import KEPT_MAX
+from flexnn.planning.overhead import MEASURING_BYTES
 from tests.support.missing import missing
-from tests.support.models import ALL, ROOT, Compiled
+from tests.support.models import ALL, QUICK, ROOT, Compiled
 
 ALLOWANCE = 1 << 20
 """Bytes that the interpreter itself may take while a model runs: the promise is about the whole process."""
 SMALLEST_MIB = {"vgg19": 30, "resnet152": 10, "mobilenet_v2": 9, "squeezenet1_1": 8}
 
 
-def flexnn(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def flexnn(
+    *arguments: str | Path, folder: Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """The command line in a process of its own, away from the source tree."""
     command = [sys.executable, "-P", "-m", "flexnn", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, env=environment)
 
 
 @pytest.mark.parametrize("compiled", ALL, indirect=True)
@@ -37,6 +41,31 @@ def test_promise(compiled: Compiled, tmp_path: Path) -> None:
         assert report["memory_budget"] == budget
         assert report["session_bytes"] <= promised
         assert added <= promised + ALLOWANCE, f"budget {budget}: {added - promised} bytes over"
+
+
+MANY_FORMS = [one for one in QUICK if one.id in ("efficientnet_lite0", "ddddocr_det", "dnsmos_sig_bak_ovr")]
+"""Models whose plans are chosen among several forms of the graph."""
+
+
+@pytest.mark.parametrize("compiled", MANY_FORMS, indirect=True)
+def test_promise_of_first_openings(compiled: Compiled, tmp_path: Path) -> None:
+    """The first opening on a machine measures, the second may measure more and searches, the third follows what is
+    kept. All of them among as many profiles of others as are kept.
+    """
+    for percent in (100, 104, 110, 117, 125):
+        home = tmp_path / str(percent)
+        (home / "flexnn").mkdir(parents=True, mode=0o700)
+        for i in range(KEPT_MAX):
+            (home / "flexnn" / f"{i:016x}-{i:08x}.json").touch(mode=0o600)
+        budget = (compiled.minimum + MEASURING_BYTES) * percent // 100
+        for opening in range(3):
+            limit = ["--memory", str(budget), "--threads", "2", "--json"]
+            environment = os.environ | {"XDG_CACHE_HOME": str(home)}
+            done = flexnn("run", compiled.artifact, *limit, folder=tmp_path, environment=environment)
+            assert done.returncode == 0, done.stderr
+            report = json.loads(done.stdout)
+            added = report["peak_rss"] - report["baseline_rss"]
+            assert added <= budget + ALLOWANCE, f"opening {opening} at {percent} %: {added - budget} bytes over"
 
 
 @pytest.mark.parametrize("compiled", ALL, indirect=True)

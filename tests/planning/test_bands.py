@@ -18,6 +18,7 @@ from flexnn.planning.band_tables import BandTables
 from flexnn.planning.banding import Region, rows_of
 from flexnn.planning.bands import Ways, banded
 from flexnn.planning.costs import graph_costs
+from flexnn.planning.planner import TOLD
 from flexnn.planning.types import Costs
 from flexnn.planning.variant_planner import VariantPlanner
 from flexnn.session import open_for_tests
@@ -68,6 +69,32 @@ def test_bands_are_looked_for_where_they_could_be_faster() -> None:
     assert "_forms" not in vars(planner)
     assert len(planner.plan(planner.minimum).graph.nodes) > len(graph.nodes)
     assert plan.minimum_memory == planner.minimum
+
+
+@pytest.mark.parametrize("name", ["vgg19", "mobilenet_v2", "squeezenet1_1"])
+def test_sizes_tell_smallest_budgets_and_what_forms_compute(name: str) -> None:
+    """So forms that do not fit, and those that repeat more than a plan waits, are not written out."""
+    setting = Setting(FAST_DISK, threads=2)
+    planner = Planner(CLASSICS[name](), setting)
+    forms = planner._forms
+    written = [VariantPlanner(graph, setting) for form in forms if (graph := planner.written(form))]
+    for form, variant in zip(forms, written, strict=True):
+        assert form.added == variant.graph.added
+        assert 0.9 * variant.minimum <= planner._told(form) <= variant.minimum / TOLD
+    assert [form.work for form in forms] == sorted((form.work for form in forms), reverse=True)
+    times = [variant.fastest_ms for variant in written]
+    assert times == pytest.approx(sorted(times, reverse=True), rel=0.02)
+
+
+def test_a_form_that_is_sure_to_be_slower_is_not_written() -> None:
+    graph = CLASSICS["squeezenet1_1"]()
+    setting = Setting(FAST_DISK, threads=2)
+    planner, other = Planner(graph, setting), Planner(graph, setting)
+    memory = int(2.5 * other.minimum)
+    plan, tight = planner.plan(memory), planner._forms[0]
+    assert tight not in planner._minima
+    assert plan.predicted_ms <= other.tightest.plan(memory).predicted_ms
+    assert plan.minimum_memory == other.minimum == planner._minima[tight]
 
 
 @pytest.mark.parametrize("seed", range(30))

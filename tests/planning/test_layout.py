@@ -26,7 +26,7 @@ from flexnn.planning.layout import (
 )
 from flexnn.planning.layout import gaps as layout_gaps
 from flexnn.planning.layout.gaps import gaps_of
-from flexnn.planning.layout.strategies import ORDERS, place_by_time, place_in_order
+from flexnn.planning.layout.strategies import ORDERS, place_by_time, place_in_order, portfolio
 from flexnn.planning.types import Costs
 from tests.support.plan_graphs import CLASSICS, random_graph
 from tests.support.plans import FAST_DISK
@@ -151,6 +151,21 @@ def test_search_finds_the_optimum_and_proves_it(seed: int) -> None:
         assert (outcome == "some") == (capacity == found.top) == _fits(blocks, capacity)
         assert outcome != "unknown"
         assert outcome == "none" or (blocks.top(address) <= capacity and not _overlaps(blocks, address))
+
+
+def test_search_takes_no_more_than_it_places() -> None:
+    """Hundreds of blocks of a megabyte and a half are searched, which was refused; of a few kilobytes they are not."""
+    rng = random.Random(5)
+    first = [block // 3 for block in range(300)]
+    last = [begin + rng.randrange(4) for begin in first]
+    sizes = [rng.randrange(1, 60) for _ in first]
+    small, large = (Blocks.of([size << shift for size in sizes], first, last) for shift in (6, 12))
+    assert min(large.top(address) for address in portfolio(large)) > large.bound
+    found = search(large)
+    assert found.top == large.bound
+    assert found.nodes > 0
+    assert not _overlaps(large, found.address)
+    assert search(small).nodes == 0
 
 
 def test_search_gives_up_where_it_is_told() -> None:

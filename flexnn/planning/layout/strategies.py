@@ -30,8 +30,8 @@ Hangs: TypeAlias = "NDArray[np.uint8]"
 
 SEARCH_NODES = 2000
 """Nodes that a search may visit while planning, in about 20 ms."""
-SEARCH_BYTES = 40
-"""Bytes of a search for each pair of blocks: it may take no more memory than what it places."""
+SEARCH_BYTES, SEARCH_PAIR_BYTES = 400 << 10, 9
+"""Bytes of a search, and those for each pair of blocks: it may take no more memory than what it places."""
 TRIES = 6
 """Capacities that a search tries between the bound and the best known placement."""
 
@@ -131,7 +131,8 @@ def search(blocks: Blocks, nodes_max: int = SEARCH_NODES, known: Iterable[I64] =
             best, top = address, blocks.top(address)
         if top == lower:
             break
-    if top > lower and len(blocks) <= _core.SEARCH_BLOCKS_MAX and SEARCH_BYTES * len(blocks) ** 2 <= lower + beside:
+    nbytes = SEARCH_BYTES + SEARCH_PAIR_BYTES * len(blocks) ** 2
+    if top > lower and len(blocks) <= _core.SEARCH_BLOCKS_MAX and nbytes <= lower + beside:
         grain = gcd(*blocks.sizes.tolist())
         capacity = low = lower
         for attempt in range(TRIES):

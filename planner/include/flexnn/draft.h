@@ -159,10 +159,11 @@ typedef struct fx_draft {
     uint32_t step_count, slice_count, step_max, slice_max;
     int64_t pinned_bytes; /* in the arena */
     int64_t stream_bytes;
-    double seconds, stall_s; /* predicted; after fx_draft_time as if memory were never fragmented */
-    fx_draft_load *loads;    /* [slice_max + 1] */
-    fx_mark *marks;          /* [step_max] */
-    int is_built;            /* steps and slices are those of the choices in `built` and of `working_bytes` */
+    const fx_interrupt *interrupt; /* of fx_draft_place; NULL: nobody cancels */
+    double seconds, stall_s;       /* predicted; after fx_draft_time as if memory were never fragmented */
+    fx_draft_load *loads;          /* [slice_max + 1] */
+    fx_mark *marks;                /* [step_max] */
+    int is_built;                  /* steps and slices are those of the choices in `built` and of `working_bytes` */
     int64_t working_bytes;
     fx_choice *built;  /* [nodes] */
     fx_start *starts;  /* [nodes + 1] */
@@ -236,7 +237,7 @@ int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_b
 /* Places the loads of the draft of `choices` (fx_place_streams), which sets their wait_steps, and simulates the run.
  * address[slice]: from the start of the working part; -1 for pinned ones. node_address[node][1 + FX_CONSTANTS_MAX]: of
  * its workspace and its streamed constants, -1: none. FX_ERR_MEMORY; FX_ERR_BOUNDS if something has no room at its own
- * step. */
+ * step; FX_ERR_CANCELLED. */
 fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
                          int from_top, int64_t *address, int64_t *node_address);
 

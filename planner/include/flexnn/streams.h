@@ -2,6 +2,7 @@
 #ifndef FLEXNN_STREAMS_H
 #define FLEXNN_STREAMS_H
 
+#include "flexnn/interrupt.h"
 #include "flexnn/ops.h"
 
 /* Times are steps of a run; runs follow each other without end (docs/architecture.md, D8). Sizes and addresses in
@@ -17,11 +18,13 @@ typedef struct fx_streams {
     const int64_t *stored;      /* step of the run before which a slice is not in the file yet; NULL: all are there */
     int from_top;               /* take the highest of equal places, not the lowest */
     int is_large;               /* thousands of blocks and slices: the same places, found in another way */
+    const fx_interrupt *interrupt; /* NULL: nobody cancels */
 } fx_streams;
 
 /* Places each slice where memory is free for the longest time before its use; among equals at the lowest address, or
  * the highest. wait_steps[i]: from this step of the run on (negative: of the run before) its place is free, and that of
- * every slice before it. FX_ERR_PARAMS, FX_ERR_MEMORY; FX_ERR_BOUNDS if a slice finds no room at its own step. */
+ * every slice before it. FX_ERR_PARAMS, FX_ERR_MEMORY, FX_ERR_CANCELLED; FX_ERR_BOUNDS if a slice finds no room at its
+ * own step. */
 fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_steps);
 
 #endif
