@@ -54,7 +54,7 @@ WRITTEN = 3
 """Forms that spill which are written out to find the one that has the smallest budget."""
 CHOOSING_BYTES, CHOOSING_NODE_BYTES = 256 << 10, 1 << 10
 """Heap memory that several forms leave, of which one is chosen: at least, and for each node that the tightest adds."""
-CHOOSING_PART = 0.3
+CHOOSING_PART = 0.25
 """Largest part of the memory beyond the smallest budget that is left for it."""
 NODES_KEPT = 300
 """Most nodes of forms whose planners are kept."""
