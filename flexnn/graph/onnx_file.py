@@ -296,7 +296,8 @@ class _Skim:
     def _fields(self, tag: int) -> re.Pattern[bytes]:
         pattern = self._patterns.get(tag)
         if pattern is None:
-            source = b"(?:%s(?:%s))++" % (re.escape(bytes([tag])), _BODIES[tag & 7])
+            # Not "++": possessive repeats of alternatives end within one up to Python 3.11.4 (cpython #106052)
+            source = b"(?:%s(?:%s))+" % (re.escape(bytes([tag])), _BODIES[tag & 7])
             pattern = self._patterns[tag] = re.compile(source, re.DOTALL)
         return pattern
 

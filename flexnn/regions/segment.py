@@ -322,15 +322,24 @@ def _finished(
 
 def _without_weights(region: Region, remaining: Nodes, done: Nodes, binder: Binder) -> Nodes:
     """Return ``done`` without nodes that make large constants which only nodes that are yet to be lowered read."""
+    readers: dict[str, list[int]] = {}
+    for k in members(remaining & ~done):
+        _add_reader(readers, region, k)
     for i in reversed(list(members(done))):
-        values = [binder.value(name) for name in region.nodes[i].output if name]
-        if not all(isinstance(v, Const) for v in values):
+        names = [name for name in region.nodes[i].output if name]
+        values = [binder.value(name) for name in names]
+        if not all(isinstance(v, Const) for v in values) or any(name in region.outputs for name in names):
             continue
-        names = {name for name in region.nodes[i].output if name}
-        readers = [k for k in members(remaining & ~done) if names & region.reads[k]]
-        lowered = not any(k in region.children or k in region.hosted for k in readers)
-        if not readers or not lowered or names.intersection(region.outputs):
+        found = [k for name in names for k in readers.get(name, ())]
+        if not found or any(k in region.children or k in region.hosted for k in found):
             continue
         if all(isinstance(v, Const) and v.nbytes > KEPT_BYTES for v in values):  # last: sizes become conditions
             done &= ~(1 << i)
+            _add_reader(readers, region, i)
     return done
+
+
+def _add_reader(readers: dict[str, list[int]], region: Region, index: int) -> None:
+    """Add a node to those that read each value, by its name."""
+    for name in region.reads[index]:
+        readers.setdefault(name, []).append(index)
