@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 
@@ -14,6 +13,8 @@ def parsed_bytes(raw: bytes) -> int:
 
 def parsed(raw: bytes, most: int) -> Any:
     """Return the JSON in ``raw``. Raises ValueError, also where it takes more than ``most`` bytes."""
+    import json  # importing flexnn does without
+
     taken = parsed_bytes(raw)
     if taken > most:
         raise ValueError(f"JSON that would take {taken >> 20} MiB of memory, at most {most >> 20} are read")
