@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from marshal import dumps
 from sys import intern
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flexnn.graph.attributes import INT_MAX, int_in, ints_in, name_of, row_of
 from flexnn.graph.ir import DTYPES, RANK_MAX, Attr, Graph, Node, Tensor, Weight, contiguous_strides
-from flexnn.graph.parsed import parsed_bytes
 
 from .format import ArtifactError
-from .parts import Make, load_parts
+
+if TYPE_CHECKING:
+    from .parts import Make
 
 BYTES_MAX = 1 << 46
 LIST_MAX = 64
@@ -72,6 +73,10 @@ def load_json(
     """Read the JSON object in ``raw``, which must have these keys, and no others but those it ``may`` have. ``each``:
     what is made of the rows of tables (``load_parts``). Raises ArtifactError.
     """
+    from flexnn.graph.parsed import parsed_bytes  # importing flexnn does without
+
+    from .parts import load_parts
+
     if parsed_bytes(raw) > PARSED_BYTES_MAX:
         most = f"at most {PARSED_BYTES_MAX >> 20} MiB are read"
         raise ArtifactError(f"the {what} section would take {parsed_bytes(raw) >> 20} MiB of memory; {most}")
