@@ -22,7 +22,6 @@ import numpy as np
 from flexnn.graph.ir import Graph
 
 from .costs import graph_costs
-from .decisions import Decisions
 from .drafts import SLICES_IN_ROOM, Draft, Drafting, Records
 from .errors import BudgetError
 from .layout import alternative_placements, best_placement
@@ -34,6 +33,7 @@ from .types import Costs, Placement
 
 if TYPE_CHECKING:
     from .bound import Bound, Bounding
+    from .decisions import Decisions
     from .ladder import Ladder
     from .pins import Pins
 
@@ -232,6 +232,8 @@ class VariantPlanner:
             )
             is_first = draft.placement is self._drafting.placement
             index = 0 if is_first else [drafting.placement for drafting in self._draftings].index(draft.placement)
+            from .decisions import Decisions  # plans without a limit do without
+
             decisions = Decisions.of(draft, self._costs, index)
         bound_s = self._fastest_s() if memory is None else self._bound(memory).seconds
         plan = self._encoded(draft, memory, bound_s, started)
