@@ -68,7 +68,7 @@ class Waited:
     told: Callable[[str], None]
     """Called with "open" or "bound" when it is known which the model is."""
     rest: Callable[[], None] | None = None
-    """Function that completes the artifact, once it is kept, and has the disk keep it; None: nothing was left."""
+    """Function that completes the artifact, once it is kept, and has the disk keep it; None: it was kept before."""
 
 
 def keep(

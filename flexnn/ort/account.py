@@ -63,10 +63,10 @@ class Account:
             return self._pool
 
     def look(self) -> None:
-        """Note how many bytes all sessions take."""
+        """Note how many bytes all sessions take: no more than the process grew by."""
         with contextlib.suppress(SessionError):  # a signal handler asks
-            taken = sum(session.session_bytes for session in self._open()) if self._pool is None else 0
-            taken = taken if self._pool is None else self._pool.session_bytes
+            pool = self._pool
+            taken = sum(session.session_bytes for session in self._open()) if pool is None else pool.session_bytes
             self.most_bytes = max(self.most_bytes, min(taken, resident()[1] - self._before_bytes))
 
     def _open(self) -> Iterator[Session]:

@@ -109,10 +109,8 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     if len(ways.graph.nodes) > SEARCHED_MAX:
         return []
     nodes = ways.at(0).tables[0].tolist()
-    whole, work = (
-        max((node[5] for node in nodes), default=0),
-        max(sum(node[3] * node[6] + node[7] for node in nodes), 1),
-    )
+    whole = max((node[5] for node in nodes), default=0)
+    work = max(sum(node[3] * node[6] + node[7] for node in nodes), 1)
     pool, plain = _worth_it(list(_pool(ways)), ways, whole, whole_bytes - whole)
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:

@@ -222,13 +222,10 @@ class Planner:
     @cached_property
     def minimum(self) -> int:
         """Smallest budget in bytes."""
-        least = self._least()
+        tightest = self._spilling or self._tight
+        least = self._whole.minimum if tightest is None else int(self._minimum_of(tightest))
         self._forget()
         return least
-
-    def _least(self) -> int:
-        tightest = self._spilling or self._tight
-        return self._whole.minimum if tightest is None else int(self._minimum_of(tightest))
 
     @property
     def tightest(self) -> VariantPlanner:
@@ -306,33 +303,13 @@ class Planner:
         return plan
 
     def _fastest_of(self, memory: int) -> Plan | None:
-        """Return the fastest plan of the variants that fit; None where none does. The tightest one is looked at where
-        little else fits, or where it is not sure to be slower than others.
-        """
+        """Return the fastest plan of the variants that fit; None where none does."""
         tightest = self._spilling or self._tight
-        best = _Best(self, memory, tightest)
-        is_near = tightest is not None and (
-            self._spilling is not None or memory < NEAR_LEAST * self._told(self._forms[0])
-        )
-        if is_near and tightest is not None:
-            if self._minimum_of(tightest) > memory and memory < self._whole.minimum:
-                return None
-            if not any(TOLD * self._told(form) <= memory for form in self._forms[1:]):
-                self._forget()
-            if self._minimum_of(tightest) <= memory:
-                best.add(tightest)
-        room = memory if tightest is None else self._left_by(tightest, memory)
-        if self._whole.minimum <= room:
+        best = _Best(self, memory if tightest is None else self._room(tightest, memory))
+        if tightest is not None:
+            self._look_at_forms(best, tightest, memory)
+        elif self._whole.minimum <= memory:
             best.add(None)
-        for form in self._forms_within(room, best) if tightest is not None else ():
-            if form != tightest:
-                best.add(form)
-        best.look_at_all()
-        if tightest is not None and not is_near and not best.is_slower(tightest):
-            if self._minimum_of(tightest) <= memory:
-                best.add(tightest)
-            elif best.plan is None and self._whole.minimum <= memory:  # sizes told too little of the tightest
-                best.add(None)
             best.look_at_all()
         self._forget()
         plan = best.plan
@@ -341,6 +318,32 @@ class Planner:
         decisions = plan.decisions and self._decided(plan.decisions, best.form, best.bound_ms)
         facts = {"memory": memory, "bound_ms": best.bound_ms, "plan_ms": best.spent_ms, "decisions": decisions}
         return plan.but(minimum_memory=lambda: self.minimum, **facts)
+
+    def _look_at_forms(self, best: _Best, tightest: AnyForm, memory: int) -> None:
+        """Look for the fastest plan of the graph as it is and of its forms. The tightest one is looked at where little
+        else fits, or where it is not sure to be slower than others.
+        """
+        is_near = self._spilling is not None or memory < NEAR_LEAST * self._told(self._forms[0])
+        if is_near:
+            fits = self._minimum_of(tightest) <= memory
+            if not fits and memory < self._whole.minimum:
+                return
+            if not any(TOLD * self._told(form) <= memory for form in self._forms[1:]):
+                self._forget()
+            if fits:
+                best.add(tightest)
+        if self._whole.minimum <= best.room:
+            best.add(None)
+        for form in self._forms_within(best.room, best):
+            if form != tightest:
+                best.add(form)
+        best.look_at_all()
+        if not is_near and not best.is_slower(tightest):
+            if self._minimum_of(tightest) <= memory:
+                best.add(tightest)
+            elif best.plan is None and self._whole.minimum <= memory:  # sizes told too little of the tightest
+                best.add(None)
+            best.look_at_all()
 
     def _decided(self, decisions: Decisions, form: AnyForm | None, bound_ms: float) -> Decisions | None:
         """Return decisions of a plan of a form; None where the form is not told."""
@@ -378,16 +381,10 @@ class Planner:
         again = partial(_written_again, self._graph, self._setting, form)
         return VariantPlanner(graph, self._setting, costs=self._costs_of(graph), again=again)
 
-    def room(self, form: AnyForm | None, tightest: AnyForm | None, memory: int) -> int:
-        """Return the memory that a form's plan may have where there are several: some is left for what choosing one of
-        them leaves on the heap, less where memory is scarce, and none that the form cannot do without.
+    def _room(self, tightest: AnyForm, memory: int) -> int:
+        """Return the memory that plans may have where there are several forms: some is left for what choosing one of
+        them leaves on the heap, less where memory is scarce.
         """
-        if tightest is None:
-            return memory
-        return max(self._left_by(tightest, memory), self._whole.minimum if form is None else self._minima[form])
-
-    def _left_by(self, tightest: AnyForm, memory: int) -> int:
-        """Return the memory without what choosing a form leaves on the heap."""
         if self._spilling is None:
             least, added = self._told(self._forms[0]), self._forms[0].added
         else:
@@ -412,11 +409,13 @@ class _Best:
     written, as writing it again would take longer than planning; others from the least bound on.
     """
 
-    def __init__(self, planner: Planner, memory: int, tightest: AnyForm | None) -> None:
+    def __init__(self, planner: Planner, room: int) -> None:
+        """``room``: bytes that plans may have; those that cannot do with them have what they need."""
+        self.room = room
         self.plan: Plan | None = None
         self.form: AnyForm | None = None
         self.bound_ms, self.spent_ms = math.inf, 0.0
-        self._planner, self._memory, self._tightest = planner, memory, tightest
+        self._planner = planner
         self._known: list[tuple[float, AnyForm | None]] = []
         self._fastest_ms = 0.0
         """Least time of the form's nodes."""
@@ -424,7 +423,7 @@ class _Best:
     def add(self, form: AnyForm | None) -> None:
         """Look at the plan of a form, now or later; None: of the graph as it is."""
         variant = self._planner.variant(form)
-        bound = variant.bound_ms(self._planner.room(form, self._tightest, self._memory))
+        bound = variant.bound_ms(max(self.room, variant.minimum))
         self.bound_ms = min(self.bound_ms, bound)
         self._known.append((bound, form))
         is_large = form is not None and len(variant.graph.nodes) * (MILDER_MAX + 1) > NODES_KEPT
@@ -436,8 +435,9 @@ class _Best:
         for bound, form in sorted(self._known, key=itemgetter(0)):
             if self.plan is not None and bound >= self.plan.predicted_ms:
                 continue
-            variant, room = self._planner.variant(form), self._planner.room(form, self._tightest, self._memory)
-            made = variant.plan(room, math.inf if self.plan is None else self.plan.predicted_ms)
+            variant = self._planner.variant(form)
+            known_ms = math.inf if self.plan is None else self.plan.predicted_ms
+            made = variant.plan(max(self.room, variant.minimum), known_ms)
             self.spent_ms += made.plan_ms
             if self.plan is None or made.predicted_ms < self.plan.predicted_ms:
                 self.plan, self.form, self._fastest_ms = made, form, variant.fastest_ms
