@@ -82,13 +82,7 @@ def graph_costs(
     sorts = _Sorts(graph, setting, {} if seen is None else seen, every_variant)
     encoded: Encoded = {}
     alike: dict[tuple[object, ...], tuple[NodeCosts, NDArray[np.int32]]] = {}  # parameters too: a key has their id
-    bands: dict[tuple[object, ...], NodeCosts] = {}
     for node in graph.nodes:
-        band = None if spilled or node.params is not None else _band_key(graph, node, weights)
-        if band is not None and (twin := bands.get(band)) is not None:
-            nodes.append(twin)
-            node.params = twin.params
-            continue
         table = stored_table(graph, node) if in_file and node.op in GATHERS else None
         constants: tuple[tuple[int, int, int], ...] = ()
         if max([weights[t] for t in node.inputs], default=-1) >= 0:
@@ -109,8 +103,6 @@ def graph_costs(
         if own != NO_WEIGHTS:
             known = NodeCosts(known.variants, known.params, known.panels, known.panel_bytes, *own)
         nodes.append(known)
-        if band is not None and table is None:
-            bands[band] = known
     costs = Costs(
         nodes=nodes,
         **_lives(graph, roots, weights, kinds),
@@ -171,17 +163,6 @@ class _Sorts(NamedTuple):
                 known.variants = known.variants if self.every_variant else _useful(known.variants)
             found = self.seen[alike] = known, read
         return found
-
-
-def _band_key(graph: Graph, node: Node, weights: list[int]) -> tuple[object, ...]:
-    """Return what bands of one node that have as many rows have in common: the same objects, which are looked up faster
-    than what they say. ``weights``: of each tensor.
-    """
-    key: list[object] = [node.op, id(node.attrs), node.weight]
-    for index in (*node.outputs, *node.inputs):
-        tensor = graph.tensors[index]
-        key += (index,) if weights[index] >= 0 else (tensor.dtype, id(tensor.shape), id(tensor.strides))
-    return tuple(key)
 
 
 Encoded = dict[tuple[object, ...], "NDArray[np.int32]"]
