@@ -35,8 +35,8 @@ COUNT_MAX = 1 << 12
 """Most templates, and most arrays."""
 NODES_MAX = 1 << 16
 LIST_MAX = 1 << 16
-PARSED = 2
-"""Most bytes that a part takes as Python's objects, for each byte of the templates; 1 MiB is always allowed."""
+PARSED_BYTES_MAX = 8 << 20
+"""Most bytes that a part takes as Python's objects: what lists the templates, or a template's body."""
 USES = 16
 """Most bytes of all trails and bodies, for each byte of the templates: they share arrays."""
 FACTS = ("name", "dtype", "rank", "is absent", "is settled", "is steady")
@@ -71,7 +71,7 @@ class _File:
         size = int.from_bytes(raw[:ALIGN], "little")
         if size > len(raw):
             raise ValueError("they are cut")
-        self._parsed_max, self._left = max(PARSED * len(raw), 1 << 20), USES * len(raw)
+        self._left = USES * len(raw)
         head = self.parsed(raw[ALIGN : ALIGN + size])
         self._arrays: list[Array] = []
         at = ALIGN + -(-size // ALIGN) * ALIGN
@@ -91,7 +91,7 @@ class _File:
 
     def parsed(self, raw: bytes) -> Any:
         """Return the JSON in ``raw``. Raises ValueError, also where it would take far more memory than real ones."""
-        return parsed(raw, self._parsed_max)
+        return parsed(raw, PARSED_BYTES_MAX)
 
     def _used(self, number: Any) -> Array:
         """Return an array of a trail or a body. Raises ValueError where all templates read far more than there is."""

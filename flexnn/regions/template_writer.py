@@ -15,10 +15,12 @@ import numpy as np
 from flexnn.graph.ir import DTYPES, Array, Graph, GraphError, Weight
 from flexnn.graph.late import Late, LateConstant, LateMap, LateShape, LateSizes, Row, Transposed
 from flexnn.graph.likeness import likeness
+from flexnn.graph.parsed import parsed_bytes
 from flexnn.graph.sources import KeptSource, ModelSource
 from flexnn.graph.template_reader import layout
 
 from .region import Region
+from .template_reader import PARSED_BYTES_MAX, USES
 from .templates import Marks, SegmentTemplate, Trace
 
 ARRAY_BYTES_MAX = 1 << 20
@@ -57,22 +59,26 @@ class _Writer:
         self._templates: list[Any] = []
         self._first: Graph | None = None
         """Graph of the first template of all nodes of the model."""
-        self._size = 0
+        self._size = self._used = 0
 
     def add(self, trace: Trace) -> None:
-        """Add a template, if it can be stored and there is room."""
-        arrays, size = len(self._arrays), self._size
+        """Add a template, if it can be stored and there is room, also where it is read (template_reader.py)."""
+        arrays, size, used = len(self._arrays), self._size, self._used
         try:
             head = self._head(trace)
             body = json.dumps(self._body(trace.template)).encode("ascii")
             head["body"] = self._array(np.frombuffer(body, np.uint8))
             head["alike"] = self._is_alike(trace)
             self._size += len(json.dumps(head))
-            if self._size > BYTES_MAX:
+            sizes = [len(raw) for _, _, raw in self._arrays]
+            self._used += len(body) + sum(sizes[number] for number in head["replay"])
+            if self._size > BYTES_MAX or self._used > USES // 2 * self._size:  # half: sizes are estimates
                 raise UnstorableError("the templates are too large")
+            if max(map(parsed_bytes, (body, self._listed([*self._templates, head])))) > PARSED_BYTES_MAX:
+                raise UnstorableError("the templates take too much memory where they are read")
         except (UnstorableError, KeyError):
             self._arrays = dict(list(self._arrays.items())[:arrays])
-            self._size = size
+            self._size, self._used = size, used
             return
         self._templates.append(head)
 
@@ -90,12 +96,16 @@ class _Writer:
             return False
         return likeness(graph, self._first, lambda weight: weight.nbytes and self._key_of(weight)) is not None
 
+    def _listed(self, templates: list[Any]) -> bytes:
+        """Return the JSON that lists templates and all arrays."""
+        table = [[dtype, list(shape)] for dtype, shape, _ in self._arrays]
+        return json.dumps({"arrays": table, "templates": templates}, separators=(",", ":")).encode("ascii")
+
     def bytes(self) -> bytes:
         """Return all that was added; nothing if that was nothing."""
         if not self._templates:
             return b""
-        table = [[dtype, list(shape)] for dtype, shape, _ in self._arrays]
-        head = json.dumps({"arrays": table, "templates": self._templates}, separators=(",", ":")).encode("ascii")
+        head = self._listed(self._templates)
         parts = [len(head).to_bytes(ALIGN, "little"), head, bytes(-len(head) % ALIGN)]
         for _, _, raw in self._arrays:
             parts += [raw, bytes(-len(raw) % ALIGN)]
