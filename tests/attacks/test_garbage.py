@@ -23,11 +23,11 @@ from collections import Counter
 import numpy as np
 import flexnn
 
-path, memory, turns, shape = sys.argv[1], sys.argv[2] or None, int(sys.argv[3]), [int(e) for e in sys.argv[4].split(",")]
-feed = {"x": np.ones(shape, np.float32)}
+path, memory, turns, *shape = sys.argv[1:]
+feed = {"x": np.ones([int(extent) for extent in shape], np.float32)}
 
 def use():
-    with flexnn.Session(path, memory, threads=2, profile="analytic") as session:
+    with flexnn.Session(path, memory or None, threads=2, profile="analytic") as session:
         session.run(None, feed)
         session.memory = "32MiB"
         session.run(None, feed)
@@ -36,7 +36,7 @@ use()
 gc.collect()
 gc.disable()
 gc.set_debug(gc.DEBUG_SAVEALL)
-for _ in range(turns):
+for _ in range(int(turns)):
     use()
     gc.collect()
 print(dict(Counter(f"{type(o).__module__}.{type(o).__qualname__}" for o in gc.garbage).most_common(12)))
@@ -53,7 +53,7 @@ def artifact(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("memory", [None, "24MiB"])
 def test_closed_sessions_leave_no_cycles(artifact: Path, memory: str | None) -> None:
-    shape = f"1,{CHANNELS},{SIDE},{SIDE}"
-    command = [sys.executable, "-P", "-c", USES, str(artifact), memory or "", str(TURNS), shape]
+    shape = map(str, (1, CHANNELS, SIDE, SIDE))
+    command = [sys.executable, "-P", "-c", USES, str(artifact), memory or "", str(TURNS), *shape]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "{}"
