@@ -77,6 +77,7 @@ cdef extern from "flexnn/ops.h" nogil:
     const char *fx_enum_name(const char *enumeration, int i)
     const fx_kernels *fx_kernels_for(const char *level)
     const char *fx_kernels_level(const fx_kernels *k)
+    int fx_kernels_add_halves(const fx_kernels *k)
 
 cdef extern from "flexnn/kernels.h" nogil:
     const int FX_NR

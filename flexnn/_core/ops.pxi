@@ -251,6 +251,17 @@ def conv_kernel_fits(str kernel not None, params):
     return bool(fx_conv_kernel_fits(_CONV_KERNEL_NUMBER[kernel], &o.params.conv))
 
 
+def conv_half_fits(params):
+    """Whether the kernel that adds up halves can compute this convolution over maps of 16 bits."""
+    cdef _Op o = _Op("conv_f16", "", params)
+    return fx_op_check(FX_OP_CONV_F16, _CONV_KERNEL_NUMBER["half"], &o.params) == FX_OK
+
+
+def adds_halves(isa=None):
+    """Whether a level (default: the one that runs) adds up halves faster than floats."""
+    return bool(fx_kernels_add_halves(_kernels(isa)))
+
+
 def panel_layout(str wtype not None, bint slopes, int64_t weights):
     """(scales, minimum, weights, end): offsets in bytes of a panel's parts from its start. ``weights``: their number,
     a multiple of NR; ``slopes``: whether the panel holds PRelu's."""

@@ -137,7 +137,8 @@ def _add_forms(sub: argparse.ArgumentParser) -> None:
         choices=("f32", "f16"),
         default="f32",
         help="f16: store maps between convolutions in 16 bits, and large weights unless --weights says otherwise: half"
-        " their bytes, two to four decimal digits; sums, inputs and outputs stay float32; shapes must be known",
+        " their bytes, two to four decimal digits; inputs and outputs stay float32, and sums, but on Arm cores that"
+        " compute with 16 bits; shapes must be known",
     )
     sub.add_argument(
         "--rows",

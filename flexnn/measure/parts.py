@@ -20,7 +20,7 @@ from flexnn.artifact import Artifact
 from flexnn.graph.ir import Graph
 from flexnn.graph.operators import OPERATORS
 from flexnn.planning import MachineProfile, Plan, Setting
-from flexnn.planning.costs import graph_costs
+from flexnn.planning.costs import graph_costs, may_add_halves
 from flexnn.planning.types import Costs
 
 from . import ROOM_GROWS, ROOM_MARGIN, cache
@@ -233,4 +233,5 @@ def _all_of(graph: Graph) -> Lack:
 
 def _has_choice(op: str, params: NDArray[np.int32]) -> bool:
     """Return whether a node has several kernels."""
-    return sum(_core.conv_kernel_fits(kernel, params) for kernel in OPERATORS[op].kernels) > 1
+    fitting = sum(_core.conv_kernel_fits(kernel, params) for kernel in OPERATORS[op].kernels)
+    return fitting + may_add_halves(op, params) > 1

@@ -41,7 +41,9 @@ PEAK_FRACTION = {
     "wino_line": 0.9,
     "narrow": 0.8,
     "planar": 0.95,
+    "half": 1.7,
 }
+"""Share of the peak rate of float32 that each kernel reaches; sums of halves take half the instructions."""
 TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0), "wino_line": (260.0, 260.0)}
 """Cost in flops of multiply-adds of transforming one channel pair's weights, and one channel of one tile."""
 PLANAR_FLOPS = 60.0
@@ -51,7 +53,7 @@ ACTIVATION_FLOPS = 100.0
 ROUNDED_FLOPS = 0.45
 """Cost in flops of multiply-adds of one by rows that are rounded to 8 bits."""
 _ROUNDED_SUMS = tuple(_core.ENUMS["dtype"]).index("i8")
-_PLAIN = "direct", "im2col", "planar"
+_PLAIN = "direct", "im2col", "planar", "half"
 _WINOGRAD = {"wino4": 4, "wino2": 2, "wino_line": 4}
 """Outputs along a side of a tile."""
 
@@ -302,8 +304,15 @@ def _is_narrow(words: list[int]) -> bool:
     return is_narrow(words[_CONV_FIELD["cout"]], words[_CONV_FIELD["cin"]] // group, group)
 
 
-def _fits(kernel: str, params: NDArray[np.int32], shape: _Shape) -> bool:
+def may_add_halves(op: str, params: NDArray[np.int32]) -> bool:
+    """Return whether a convolution may add up halves, which this CPU adds up faster than floats."""
+    return op == "conv_f16" and _core.adds_halves() and _core.conv_half_fits(params)
+
+
+def _fits(op: str, kernel: str, params: NDArray[np.int32], shape: _Shape) -> bool:
     """Return whether a kernel computes a convolution and may be the fastest."""
+    if kernel == "half":
+        return may_add_halves(op, params)
     if kernel == "im2col" and (shape.kh * shape.kw == 1 or shape.cin_panel > _core.NR):
         return False
     return _core.conv_kernel_fits(kernel, params)
@@ -315,6 +324,8 @@ def _pixel_flops(kernel: str, narrow: bool, shape: _Shape, panels: int) -> float
     fraction, columns, beside = PEAK_FRACTION["narrow" if narrow else kernel], panels * _core.NR, 0.0
     if kernel == "direct" and not narrow:  # a tap's channels are a run of the inner loop: short ones do not fill it
         fraction *= shape.cin_panel / (shape.cin_panel + 3.0)
+    elif kernel == "half":  # eight channels of a tap come at once
+        fraction *= shape.cin_panel / (shape.cin_panel + 6.0)
     elif kernel == "im2col":  # a tile is pointed at and stored, however few its products
         fraction *= products / (products + 10.0)
     elif kernel == "planar":  # a vector that is loaded is multiplied once for each output channel
@@ -353,14 +364,14 @@ def _conv_variants(
     variants = []
     rounded = words[_CONV_FIELD["sums"]] == _ROUNDED_SUMS
     for kernel in _PLAIN:
-        if not _fits(kernel, params, shape):
+        if not _fits(op, kernel, params, shape):
             continue
         flops = n * oh * ow * _pixel_flops(kernel, narrow, shape, panels) * (ROUNDED_FLOPS if rounded else 1.0)
         seconds = act_s + max(flops / rate, read_s)
         workspace = align_up(_core.op_workspace(op, kernel, params))
         variants.append(Variant(kernel, 0, workspace, machine.step_s, seconds))
     for kernel, side in _WINOGRAD.items():
-        if not _fits(kernel, params, shape):
+        if not _fits(op, kernel, params, shape):
             continue
         high, wide, planes = _tile(shape, side)
         tiles = n * -(-oh // high) * -(-ow // wide)
@@ -377,7 +388,7 @@ def _conv_variants(
     return variants
 
 
-def _kernel_by_rule(params: NDArray[np.int32], panels: int) -> str:
+def _kernel_by_rule(op: str, params: NDArray[np.int32], panels: int) -> str:
     """Return the kernel of the fewest operations for an output over a large map. Sizes of activations do not matter:
     they differ from run to run, and one plan serves several.
     """
@@ -389,7 +400,7 @@ def _kernel_by_rule(params: NDArray[np.int32], panels: int) -> str:
         high, wide, planes = _tile(shape, side)
         weights, tiles = _tile_flops(kernel, planes, TILES_MAX, 1, shape.cin_panel, cout)
         flops[kernel] = (weights + tiles) / (TILES_MAX * high * wide)
-    return min((kernel for kernel in flops if _fits(kernel, params, shape)), key=lambda kernel: flops[kernel])
+    return min((kernel for kernel in flops if _fits(op, kernel, params, shape)), key=lambda kernel: flops[kernel])
 
 
 def _allowed_variants(
@@ -399,7 +410,7 @@ def _allowed_variants(
     variants = _conv_variants(op, params, panels, panel_bytes, setting)
     if not setting.deterministic:
         return variants
-    kernel = _kernel_by_rule(params, panels)
+    kernel = _kernel_by_rule(op, params, panels)
     return [variant for variant in variants if variant.kernel == kernel]
 
 

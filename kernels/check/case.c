@@ -255,7 +255,10 @@ int check_run_case(const check_op *op, check_case *c, const fx_kernels *k, const
     return check_run_drawn(op, c, k, op_name);
 }
 
-int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name) {
+int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *level, const char *op_name) {
+    fx_kernels table = *level; /* where sums of halves are defined, also as levels are that compute with them */
+    table.halves |= table.dwconv_f16 && check_one_in(c, 2);
+    const fx_kernels *k = c->kernels = &table;
     if (fx_op_check(c->op, c->kernel, &c->params) != FX_OK) {
         fprintf(stderr, "%s: fx_op_check refuses a legal case\n", op_name);
         describe(c, k);

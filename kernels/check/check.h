@@ -19,8 +19,9 @@
 typedef struct check_case {
     uint32_t op, kernel;
     fx_params params;
-    uint64_t random;         /* state of check_int, check_real */
-    void *in[FX_MAX_INPUTS]; /* operands as fx_call wants them; NULL for absent ones */
+    const fx_kernels *kernels; /* that run it */
+    uint64_t random;           /* state of check_int, check_real */
+    void *in[FX_MAX_INPUTS];   /* operands as fx_call wants them; NULL for absent ones */
     void *out;
     int64_t in_lo[FX_MAX_INPUTS], in_hi[FX_MAX_INPUTS]; /* their extents in bytes */
     int64_t out_lo, out_hi;

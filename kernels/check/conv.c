@@ -239,7 +239,7 @@ static void draw_rounded(check_case *c, fx_conv_params *p) {
 
 static void draw(check_case *c) {
     fx_conv_params *p = &c->params.conv;
-    c->kernel = (uint32_t)check_int(c, 0, FX_CONV_COUNT - 1);
+    c->kernel = (uint32_t)check_int(c, 0, FX_CONV_PLANAR);
     const int winograd = is_winograd(c->kernel);
     p->n = check_one_in(c, 4) ? check_int(c, 2, 3) : 1;
     p->group = winograd || c->kernel == FX_CONV_IM2COL || check_one_in(c, 2) ? 1 : check_int(c, 1, 9);

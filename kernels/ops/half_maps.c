@@ -2,7 +2,8 @@
  * rows that the strip sees are widened into the workspace, the operator's own driver computes the strip there, and what
  * it stored is narrowed into the map. It finds the strip's rows where it looks for the map's: only the strides and the
  * addresses of its operands are others. */
-#include "half.h"
+#include "conv.h"
+#include "half_sums.h"
 #include "resize.h"
 
 #include <string.h>
@@ -325,12 +326,57 @@ static fx_status run_units(const fx_call *call, const shape *s, int threads, uin
 FX_HALF_DRIVER(conv_f16, conv, 2)
 MAPS(conv_f16, conv)
 PANELS(conv_f16, conv)
-const fx_op_impl fx_conv_f16_impl = {.traits = PANEL_TRAITS, MEMBERS(conv_f16), PANEL_MEMBERS(conv_f16)};
+
+static fx_status conv_fits(uint32_t kernel, const fx_params *u) {
+    const int is_half = kernel == FX_CONV_HALF;
+    const fx_status status = conv_f16_fits(is_half ? FX_CONV_DIRECT : kernel, u);
+    return status == FX_OK && is_half && !fx_conv_half_fits(FX_OP_CONV_F16, u) ? FX_ERR_PARAMS : status;
+}
+
+/* Kernel HALF is DIRECT where the level does not add up halves. */
+static uint32_t conv_kernel(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+    (void)u;
+    return kernel == FX_CONV_HALF && !k->gemm_f16 ? FX_CONV_DIRECT : kernel;
+}
+
+/* The only kernel of depthwise convolution adds up halves where that is what the level is for. */
+static uint32_t dwconv_kernel(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+    return k->halves && fx_conv_half_fits(FX_OP_DWCONV_F16, u) ? FX_CONV_HALF : kernel;
+}
+
+/* Functions of an operator that may add up halves: those of MAPS where it does not. */
+#define SUMS(name, OP, plain)                                                                                          \
+    static int64_t plain##_workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {                       \
+        kernel = plain##_kernel(k, kernel, u);                                                                         \
+        return kernel == FX_CONV_HALF ? fx_conv_half_workspace(FX_OP_##OP, u) : name##_workspace(k, kernel, u);        \
+    }                                                                                                                  \
+    static uint32_t plain##_units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w,               \
+                                  int threads) {                                                                       \
+        kernel = plain##_kernel(k, kernel, u);                                                                         \
+        return kernel == FX_CONV_HALF ? fx_conv_half_units(FX_OP_##OP, u, w, threads)                                  \
+                                      : name##_units(k, kernel, u, w, threads);                                        \
+    }                                                                                                                  \
+    static fx_status plain##_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {                         \
+        fx_call as = *call;                                                                                            \
+        as.kernel = plain##_kernel(call->kernels, call->kernel, call->params);                                         \
+        return as.kernel == FX_CONV_HALF ? fx_conv_half_run(&as, threads, u0, u1) : name##_run(&as, threads, u0, u1);  \
+    }
+
+#define SUMS_MEMBERS(plain) .workspace = plain##_workspace, .units = plain##_units, .run = plain##_run
+
+SUMS(conv_f16, CONV_F16, conv)
+const fx_op_impl fx_conv_f16_impl = {
+    .traits = PANEL_TRAITS, FX_HALF_MEMBERS(conv_f16), PANEL_MEMBERS(conv_f16), .check = conv_fits, SUMS_MEMBERS(conv)};
 
 FX_HALF_DRIVER(dwconv_f16, dwconv, 2)
 MAPS(dwconv_f16, dwconv)
 PANELS(dwconv_f16, dwconv)
-const fx_op_impl fx_dwconv_f16_impl = {.traits = PANEL_TRAITS, MEMBERS(dwconv_f16), PANEL_MEMBERS(dwconv_f16)};
+SUMS(dwconv_f16, DWCONV_F16, dwconv)
+const fx_op_impl fx_dwconv_f16_impl = {.traits = PANEL_TRAITS,
+                                       FX_HALF_MEMBERS(dwconv_f16),
+                                       PANEL_MEMBERS(dwconv_f16),
+                                       .check = dwconv_f16_fits,
+                                       SUMS_MEMBERS(dwconv)};
 
 FX_HALF_DRIVER(pool_f16, pool, 1)
 MAPS(pool_f16, pool)

@@ -24,9 +24,12 @@ extern const fx_kernels fx_kernels_avx2, fx_kernels_avx512, fx_kernels_avx512_vn
 extern const fx_kernels fx_kernels_neon, fx_kernels_neon_inorder;
 #ifdef __aarch64__
 #define HAS_NEON_DOT
-extern const fx_kernels fx_kernels_neon_dot, fx_kernels_neon_i8mm;
+extern const fx_kernels fx_kernels_neon_dot, fx_kernels_neon_fp16, fx_kernels_neon_inorder_fp16, fx_kernels_neon_i8mm;
 #ifndef HWCAP_ASIMDDP
 #define HWCAP_ASIMDDP (1 << 20)
+#endif
+#ifndef HWCAP_ASIMDHP
+#define HWCAP_ASIMDHP (1 << 10)
 #endif
 #ifndef HWCAP2_I8MM
 #define HWCAP2_I8MM (1 << 13)
@@ -34,8 +37,15 @@ extern const fx_kernels fx_kernels_neon_dot, fx_kernels_neon_i8mm;
 static int has_dot(void) {
     return !!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP);
 }
+static int has_fp16(void) {
+    return !!(getauxval(AT_HWCAP) & HWCAP_ASIMDHP);
+}
+/* Each level has what the one before has, as cores do. */
+static int has_dot_and_fp16(void) {
+    return has_dot() && has_fp16();
+}
 static int has_i8mm(void) {
-    return has_dot() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM);
+    return has_dot_and_fp16() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM);
 }
 #endif
 #endif
@@ -60,6 +70,10 @@ static const fx_kernels *named(const char *level) {
 #ifdef HAS_NEON_DOT
     if (!strcmp(level, "neon_dot"))
         return has_dot() ? &fx_kernels_neon_dot : NULL;
+    if (!strcmp(level, "neon_fp16"))
+        return has_dot_and_fp16() ? &fx_kernels_neon_fp16 : NULL;
+    if (!strcmp(level, "neon_inorder_fp16"))
+        return has_dot_and_fp16() ? &fx_kernels_neon_inorder_fp16 : NULL;
     if (!strcmp(level, "neon_i8mm"))
         return has_i8mm() ? &fx_kernels_neon_i8mm : NULL;
 #endif
@@ -75,10 +89,12 @@ static const fx_kernels *tiles_here(void) {
         __asm__("mrs %0, midr_el1" : "=r"(midr));
         in_order = fx_core_is_in_order(midr);
     }
-    return in_order > 0 ? &fx_kernels_neon_inorder
-           : has_i8mm() ? &fx_kernels_neon_i8mm
-           : has_dot()  ? &fx_kernels_neon_dot
-                        : &fx_kernels_neon;
+    if (in_order > 0)
+        return has_dot_and_fp16() ? &fx_kernels_neon_inorder_fp16 : &fx_kernels_neon_inorder;
+    return has_i8mm()           ? &fx_kernels_neon_i8mm
+           : has_dot_and_fp16() ? &fx_kernels_neon_fp16
+           : has_dot()          ? &fx_kernels_neon_dot
+                                : &fx_kernels_neon;
 }
 #endif
 
@@ -100,6 +116,10 @@ const fx_kernels *fx_kernels_for(const char *level) {
     if (!level)
         level = getenv("FLEXNN_ISA");
     return level && *level ? named(level) : best();
+}
+
+int fx_kernels_add_halves(const fx_kernels *k) {
+    return k->halves;
 }
 
 const char *fx_kernels_level(const fx_kernels *k) {

@@ -81,7 +81,7 @@ def commands(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     configure += [f"-DCMAKE_MAKE_PROGRAM={beside_python('ninja')}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
     subprocess.run(configure + toolchain(request.param), check=True, stdout=subprocess.DEVNULL)
     entries = json.loads((build / "compile_commands.json").read_text())
-    levels = {f"flexnn_{level}.dir": level for level in ("neon", "neon_inorder", "neon_dot", "neon_i8mm")}
+    levels = {f"flexnn_{level}.dir": level for level in ("neon", "neon_inorder", "neon_dot", "neon_fp16", "neon_i8mm")}
     named = {}
     for entry in entries:
         for folder in levels.keys() & set(Path(entry["output"]).parts):
@@ -242,6 +242,23 @@ def test_products_of_bytes_reach_the_peak(commands: dict[str, dict[str, str]], l
     print(level, f"{reached:.1%}")
     assert loop.spilt_vectors == 0
     assert reached >= floor
+
+
+# Of the sums of halves that a core of two multiply-adds a cycle, of eight each, can make. The longer loop takes eight
+# channels of a tile, the shorter one those that are left over. In order, by counting, as floats above.
+HALF_FLOORS = {7: 0.99, 6: 0.99, 5: 0.99, 4: 0.99, 3: 0.74, 2: 0.49, 1: 0.24}
+HALF_FLOOR_IN_ORDER = 0.69
+
+
+@pytest.mark.parametrize("rows", HALF_FLOORS)
+def test_sums_of_halves_are_multiply_adds(commands: dict[str, dict[str, str]], rows: int) -> None:
+    loop = by_size(compiled(commands["neon_fp16/gemm_f16.c"]))[f"tile_{rows}"][8 * 2 * rows]
+    assert loop.stack_accesses == 0
+    reached = utilisation(loop, CORES["A76"])
+    print(f"tile_{rows}", f"{reached:.1%}")
+    assert reached >= HALF_FLOORS[rows]
+    if rows == max(HALF_FLOORS):
+        assert loop.fmla / cycles_in_order(loop) >= HALF_FLOOR_IN_ORDER
 
 
 GOOD = [f"fmla v{n}.4s, v30.4s, v31.s[0]" for n in range(16)]

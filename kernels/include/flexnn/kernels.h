@@ -11,6 +11,7 @@
 
 #include "flexnn/byte_kernels.h"
 #include "flexnn/elementwise.h"
+#include "flexnn/half_kernels.h"
 #include "flexnn/panel.h"
 #include "flexnn/params.h"
 #include "flexnn/rows.h"
@@ -321,7 +322,8 @@ typedef struct fx_instance_norm {
 
 #define FX_KERNELS_ALL(X) FX_KERNELS_CONV(X) FX_KERNELS_ROWS(X)
 #define FX_KERNELS_X86(X) FX_KERNELS_ALL(X) FX_KERNELS_PAIRS(X)
-#define FX_KERNELS(X) FX_KERNELS_X86(X) FX_KERNELS_BYTES(X)
+#define FX_KERNELS_VNNI(X) FX_KERNELS_X86(X) FX_KERNELS_BYTES(X)
+#define FX_KERNELS(X) FX_KERNELS_VNNI(X) FX_KERNELS_HALVES(X)
 
 /* X(name, return type, arguments in parentheses) */
 typedef struct fx_kernels {
@@ -329,6 +331,7 @@ typedef struct fx_kernels {
     int32_t width;  /* floats per vector */
     int32_t mr;     /* rows of the gemm tile */
     int32_t panels; /* panels of the gemm tile */
+    int32_t halves; /* 1: the CPU adds up halves, faster than floats (half_kernels.h) */
     const fx_byte_kernels *bytes;
 #define FX_TABLE_MEMBER(name, ret, args) ret(*name) args;
     FX_KERNELS(FX_TABLE_MEMBER)
@@ -343,6 +346,8 @@ typedef struct fx_kernels {
 #define FX_KERNELS_HERE FX_KERNELS_ALL
 #elif (FX_ISA_AVX2 || FX_ISA_AVX512) && !defined __AVX512VNNI__
 #define FX_KERNELS_HERE FX_KERNELS_X86
+#elif FX_ISA_AVX512
+#define FX_KERNELS_HERE FX_KERNELS_VNNI
 #else
 #define FX_KERNELS_HERE FX_KERNELS
 #endif
@@ -353,6 +358,7 @@ typedef struct fx_kernels {
 #define FX_STRING(a) FX_STRING_(a)
 #define FX_PROTOTYPE(name, ret, args) ret FX_SYMBOL(name) args;
 FX_KERNELS_HERE(FX_PROTOTYPE)
+FX_KERNELS_HALVES(FX_PROTOTYPE) /* again, at the scalar level */
 #undef FX_PROTOTYPE
 #define FX_BYTE_PROTOTYPE(name, ret, args) ret FX_SYMBOL(name) args;
 extern const fx_kernels FX_SYMBOL(kernels);
@@ -376,6 +382,8 @@ extern const fx_byte_kernels FX_SYMBOL(byte_kernels);
                                                      FX_BYTE_KERNELS(FX_TABLE_ENTRY) __VA_ARGS__}
 #endif
 
-#define FX_LEVELS(Y) Y(scalar) Y(neon) Y(neon_inorder) Y(neon_dot) Y(neon_i8mm) Y(avx2) Y(avx512) Y(avx512_vnni)
+#define FX_LEVELS(Y)                                                                                                   \
+    Y(scalar)                                                                                                          \
+    Y(neon) Y(neon_inorder) Y(neon_dot) Y(neon_fp16) Y(neon_inorder_fp16) Y(neon_i8mm) Y(avx2) Y(avx512) Y(avx512_vnni)
 
 #endif

@@ -149,5 +149,6 @@ const char *fx_enum_name(const char *enumeration, int i);
 /* The micro kernels of a level, or NULL if this build or CPU does not have it. level NULL: FLEXNN_ISA, or the best. */
 const fx_kernels *fx_kernels_for(const char *level);
 const char *fx_kernels_level(const fx_kernels *k);
+int fx_kernels_add_halves(const fx_kernels *k); /* 1: faster than floats */
 
 #endif

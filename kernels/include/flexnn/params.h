@@ -291,11 +291,11 @@ typedef enum fx_op {
 /* Kernels that compute a convolution.
  * DIRECT: implicit GEMM, pointers made per tile, no workspace. IM2COL: implicit GEMM over rows gathered per tile, for
  * few input channels. WINO2, WINO4: Winograd F(2x2, 3x3) and F(4x4, 3x3), raw weights transformed in cache. WINO_LINE:
- * F(4, r), r = 3, 5, 7, where all taps lie in a row or in a column. PLANAR: vectors of pixels, for few output channels.
- */
+ * F(4, r), r = 3, 5, 7, of taps in a line. PLANAR: few output channels. HALF: sums of halves, of CONV_F16. */
 #define FX_CONV_KERNELS(X, E)                                                                                          \
     X(E, DIRECT, direct)                                                                                               \
-    X(E, IM2COL, im2col) X(E, WINO2, wino2) X(E, WINO4, wino4) X(E, WINO_LINE, wino_line) X(E, PLANAR, planar)
+    X(E, IM2COL, im2col)                                                                                               \
+    X(E, WINO2, wino2) X(E, WINO4, wino4) X(E, WINO_LINE, wino_line) X(E, PLANAR, planar) X(E, HALF, half)
 
 /* act(v) with alpha, beta.
  * CLIP: min(max(v, alpha), beta). LEAKY_RELU: v < 0 ? alpha v : v. PRELU: as LEAKY_RELU with one slope for each
