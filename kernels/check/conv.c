@@ -261,11 +261,12 @@ static void draw(check_case *c) {
     }
     p->sh = winograd ? 1 : CHECK_PICK(c, 1, 1, 2, 3);
     p->sw = winograd ? 1 : check_one_in(c, 4) ? check_int(c, 1, 4) : p->sh;
-    p->dh = winograd ? 1 : CHECK_PICK(c, 1, 1, 1, 2, 3);
+    p->dh = winograd ? 1 : CHECK_PICK(c, 1, 1, 1, 2, 3, 8);
     p->dw = winograd ? 1 : check_one_in(c, 4) ? check_int(c, 1, 3) : p->dh;
     p->h = check_int(c, 1, 17), p->w = check_int(c, 1, 17);
-    p->pt = check_int(c, 0, 3), p->pl = check_int(c, 0, 3);
-    const int pb = check_int(c, 0, 3), pr = check_int(c, 0, 3);
+    const int pad = p->dh > 3 ? 2 * p->dh : 3; /* taps far apart: many are outside the map for whole tiles */
+    p->pt = check_int(c, 0, pad), p->pl = check_int(c, 0, pad);
+    const int pb = check_int(c, 0, pad), pr = check_int(c, 0, pad);
     const int room_h = p->h + p->pt + pb - (p->kh - 1) * p->dh - 1,
               room_w = p->w + p->pl + pr - (p->kw - 1) * p->dw - 1;
     p->oh = room_h < 0 ? 1 : room_h / p->sh + 1;

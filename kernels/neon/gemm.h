@@ -81,7 +81,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
         const int phase = FX_FOLD_PHASE(g);                                                                            \
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head;                                                                                                  \
-        FX_WALK(R, POINTERS, ROW, FX_FOLD(sum, kept, R, VECTORS, folds, phase), MULTIPLY(R, n))                        \
+        FX_WALK(R, POINTERS, ROW, FX_FOLD(sum, kept, R, VECTORS, folds, phase), MULTIPLY(R, n), w += n * FX_NR)        \
         FX_UNFOLD(sum, kept, R, VECTORS, folds, phase);                                                                \
         FX_STORE_TILE(R, VECTORS, FX_NR, finish_any(g, R, stored[0]))                                                  \
     }

@@ -3,7 +3,9 @@
  * DIRECT (Dukhan, "The Indirect Convolution Algorithm", 2019, without the stored indirection buffer): a pointer for
  * each tap and pixel, to zeros outside the map. IM2COL: a pointer for each row of taps, whose kw * cin floats are one
  * run of the input; only runs that leave the map, or are not contiguous, are gathered into the workspace. Where a tile
- * is a strip of one output row, its pixels' runs lie at a step, and one pointer serves them all.
+ * is a strip of one output row, its pixels' runs lie at a step, and one pointer serves them all. A tap outside the map
+ * for all pixels of a tile costs nothing. Where taps lie far apart, pixels are visited by columns that the same taps of
+ * a row see, so that tiles have such taps (measured: 2.6 ms for 9.0 at 256 -> 256, 3x3 with dilation 24, @28^2).
  *
  * Inside a unit tiles are the outer loop and panels the inner one: a tile's input stays in L1 while the unit's panels,
  * at most FX_CACHE_BYTES unless one tile of panels is bigger, come from L2. */
@@ -84,6 +86,10 @@ int64_t fx_conv_gemm_workspace(const fx_kernels *k, uint32_t kernel, const fx_co
 
 /* ---- a tile of output pixels ---- */
 
+typedef struct columns {
+    int64_t begin, end;
+} columns;
+
 typedef enum asking { ASK_NOTHING, ASK_NOW, ASK_AHEAD } asking; /* for lines that a tile will touch */
 
 typedef struct walk {
@@ -99,10 +105,31 @@ typedef struct walk {
     int64_t next_panels;   /* from the unit's first one to the next unit's; 0: none is prefetched, -1: it is the last */
     int64_t tile, tiles;   /* of the unit: the one that is computed, and their number */
     int64_t batch, oy, ox; /* the next output pixel */
+    int64_t row;           /* oy and batch as one number, the window's */
+    columns columns;       /* that the pixels are in */
+    int leaves;            /* the map, or may: a pixel of the tile has taps outside */
 } walk;
 
+#define COLUMNS_TAPS_MAX 16 /* of a row: finding the sets takes as many steps, for twice as many sets */
+
+/* The first of the sets of columns, right of `begin`, that the same taps of a row see. One set where taps are close. */
+static columns columns_from(const fx_conv_params *p, uint32_t kernel, int64_t begin) {
+    columns set = {begin, p->ow};
+    if (kernel != FX_CONV_DIRECT || p->dw == 1 || p->kw > COLUMNS_TAPS_MAX || p->sums != FX_DTYPE_F32)
+        return set;
+    for (int64_t kx = 0; kx < p->kw; kx++) {
+        const int64_t left = p->pl - kx * p->dw; /* the tap is inside from this column of the strided map on */
+        const int64_t enters = fx_div_up(fx_max64(left, 0), p->sw), ends = fx_div_up(fx_max64(left + p->w, 0), p->sw);
+        if (enters > begin)
+            set.end = fx_min64(set.end, enters);
+        if (ends > begin)
+            set.end = fx_min64(set.end, ends);
+    }
+    return set;
+}
+
 /* Pointers to the taps of the pixel whose first tap is at (iy, ix) of the map at x. */
-static void point_taps(const walk *w, const float *x, int64_t iy, int64_t ix, int i, int rows) {
+static void point_taps(walk *w, const float *x, int64_t iy, int64_t ix, int i, int rows) {
     const fx_conv_params *p = w->p;
     const float **a = w->s.a + i;
     const int inside =
@@ -114,6 +141,7 @@ static void point_taps(const walk *w, const float *x, int64_t iy, int64_t ix, in
             *a = first + w->s.tap_offset[t];
         return;
     }
+    w->leaves = 1;
     for (int ky = 0; ky < p->kh; ky++) {
         const int64_t y = iy + (int64_t)ky * p->dh;
         for (int kx = 0; kx < p->kw; kx++, a += rows) {
@@ -134,7 +162,7 @@ static void gather(const fx_conv_params *p, const float *row, int64_t ix, float 
 }
 
 /* Pointers to the rows of taps, gathering those that are not a run of the input. */
-static void point_runs(const walk *w, const float *x, int64_t iy, int64_t ix, int i, int rows) {
+static void point_runs(walk *w, const float *x, int64_t iy, int64_t ix, int i, int rows) {
     const fx_conv_params *p = w->p;
     const float **a = w->s.a + i;
     const int is_run = w->is_run && ix >= 0 && ix + p->kw <= p->w;
@@ -143,7 +171,7 @@ static void point_runs(const walk *w, const float *x, int64_t iy, int64_t ix, in
     for (int ky = 0; ky < p->kh; ky++, a += rows, to += run, iy += p->dh) {
         const float *row = x + iy * p->x_sh;
         if (iy < 0 || iy >= p->h)
-            *a = w->zeros;
+            *a = w->zeros, w->leaves = 1;
         else if (is_run)
             *a = row + ix * p->x_sw;
         else {
@@ -153,10 +181,10 @@ static void point_runs(const walk *w, const float *x, int64_t iy, int64_t ix, in
     }
 }
 
-/* Input pixels [ix, ix + pixels) of a row, zeros outside the map; row: NULL for one outside the map. */
+/* Input pixels [ix, ix + pixels) of a row, zeros outside the map. */
 static void copy_strip(const fx_conv_params *p, const float *row, int64_t ix, int64_t pixels, float *to) {
-    const int64_t left = row ? fx_min64(ix < 0 ? -ix : 0, pixels) : pixels;
-    const int64_t right = row ? fx_min64(fx_max64(p->w - ix, left), pixels) : pixels;
+    const int64_t left = fx_min64(ix < 0 ? -ix : 0, pixels);
+    const int64_t right = fx_min64(fx_max64(p->w - ix, left), pixels);
     memset(to, 0, (size_t)(left * p->cin) * sizeof(float));
     if (p->x_sw == p->cin && right > left)
         memcpy(to + left * p->cin, row + (ix + left) * p->x_sw, (size_t)((right - left) * p->cin) * sizeof(float));
@@ -175,8 +203,8 @@ static void point_strips(const walk *w, const float *x, int64_t iy, int64_t ix, 
     float *to = w->s.gathered;
     for (int ky = 0; ky < p->kh; ky++, iy += p->dh) {
         const float *row = iy >= 0 && iy < p->h ? x + iy * p->x_sh : NULL;
-        if (row && is_inside) {
-            w->s.a[ky] = row + ix * p->x_sw;
+        if (!row || is_inside) {
+            w->s.a[ky] = row ? row + ix * p->x_sw : NULL;
             continue;
         }
         copy_strip(p, row, ix, pixels, to);
@@ -185,22 +213,60 @@ static void point_strips(const walk *w, const float *x, int64_t iy, int64_t ix, 
     }
 }
 
-static void start_walk(walk *w, int64_t pixel) {
-    const int64_t row = w->call->window.y0 + pixel / w->p->ow;
+/* Moves to a row of the window. */
+static void go_to_row(walk *w, int64_t row) {
+    w->row = row;
     w->batch = row / w->p->oh;
     w->oy = row % w->p->oh;
-    w->ox = pixel % w->p->ow;
+}
+
+static void start_walk(walk *w, int64_t pixel) {
+    const fx_window *win = &w->call->window;
+    const int64_t rows = win->y1 - win->y0;
+    w->columns = columns_from(w->p, w->call->kernel, 0);
+    while (w->columns.end < w->p->ow && pixel >= rows * (w->columns.end - w->columns.begin)) {
+        pixel -= rows * (w->columns.end - w->columns.begin);
+        w->columns = columns_from(w->p, w->call->kernel, w->columns.end);
+    }
+    const int64_t wide = w->columns.end - w->columns.begin;
+    go_to_row(w, win->y0 + pixel / wide);
+    w->ox = w->columns.begin + pixel % wide;
+}
+
+/* Moves to the first pixel of the columns' next row, or of the next columns. */
+static void end_row(walk *w) {
+    const fx_window *win = &w->call->window;
+    if (w->row + 1 == win->y1 && w->columns.end < w->p->ow) {
+        w->columns = columns_from(w->p, w->call->kernel, w->columns.end);
+        go_to_row(w, win->y0);
+    } else if (w->row++, ++w->oy == w->p->oh)
+        w->oy = 0, w->batch++;
+    w->ox = w->columns.begin;
+}
+
+/* Taps of which no pixel is inside the map have no pointer. */
+static void drop_taps(const walk *w, int rows) {
+    const int64_t taps = w->call->kernel == FX_CONV_DIRECT ? (int64_t)w->p->kh * w->p->kw : w->p->kh;
+    const float **a = w->s.a;
+    for (int64_t t = 0; t < taps; t++, a += rows) {
+        int i = 0;
+        while (i < rows && a[i] == w->zeros)
+            i++;
+        if (i == rows)
+            *a = NULL;
+    }
 }
 
 /* The next `rows` pixels. */
 static void point_tile(walk *w, int rows) {
     const fx_conv_params *p = w->p;
+    w->leaves = 0;
     for (int i = 0; i < rows;) {
         const float *x = w->x + w->batch * p->x_sn;
         float *y = w->y + w->batch * p->y_sn + w->oy * p->y_sh + w->ox * p->y_sw;
         const int64_t iy = w->oy * p->sh - p->pt;
         int64_t ix = w->ox * p->sw - p->pl;
-        const int first = i, last = (int)fx_min64(rows, i + p->ow - w->ox);
+        const int first = i, last = (int)fx_min64(rows, i + w->columns.end - w->ox);
         if (w->is_stepped)
             point_strips(w, x, iy, ix, rows);
         else if (w->is_single && w->call->kernel == FX_CONV_DIRECT)
@@ -221,12 +287,11 @@ static void point_tile(walk *w, int rows) {
         }
         i = last;
         w->ox += last - first;
-        if (w->ox == p->ow) {
-            w->ox = 0;
-            if (++w->oy == p->oh)
-                w->oy = 0, w->batch++;
-        }
+        if (w->ox == w->columns.end)
+            end_row(w);
     }
+    if (w->leaves && p->sums == FX_DTYPE_F32)
+        drop_taps(w, rows);
 }
 
 /* ---- the window ---- */

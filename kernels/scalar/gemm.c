@@ -13,9 +13,11 @@ void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
             for (int32_t q0 = 0; q0 < g->k; q0 += g->block) {
                 int32_t q1 = g->k - q0 < g->block ? g->k : q0 + g->block;
                 for (int32_t t = 0; t < g->taps; t++) {
-                    const float *row = g->a_step ? g->a[t] + i * g->a_step : g->a[t * g->rows + i];
+                    const float *const *a = g->a + (g->a_step ? t : t * g->rows);
+                    const float *row = !*a ? NULL : g->a_step ? *a + i * g->a_step : a[i];
                     for (int32_t q = q0; q < q1; q++, w += FX_NR) {
-                        run += row[g->a_at + q] * *w;
+                        if (row)
+                            run += row[g->a_at + q] * *w;
                         if (++terms % FX_GEMM_RUN == 0)
                             sums[terms / FX_GEMM_RUN % SETS] += run, run = 0;
                     }

@@ -9,8 +9,8 @@
 
 /* Walks the depth of product g as its panels hold it, block by block and tap by tap, with row[i] at row i's n elements:
  * at ROW, where a is at the tap's POINTERS. MULTIPLY adds their products to the sums, FOLD folds what is summed where a
- * run is full. */
-#define FX_WALK(R, POINTERS, ROW, FOLD, MULTIPLY)                                                                      \
+ * run is full, PASS moves past the weights of a tap that all rows miss: runs are counted as if it were zeros. */
+#define FX_WALK(R, POINTERS, ROW, FOLD, MULTIPLY, PASS)                                                                \
     const int64_t block = fx_block(g);                                                                                 \
     for (int64_t q0 = 0; q0 < g->k; q0 += block) {                                                                     \
         const float *const *a = g->a;                                                                                  \
@@ -19,6 +19,10 @@
             if (run && run + n > FX_GEMM_RUN) {                                                                        \
                 FOLD;                                                                                                  \
                 folds++, run = 0;                                                                                      \
+            }                                                                                                          \
+            if (!*a) {                                                                                                 \
+                PASS;                                                                                                  \
+                continue;                                                                                              \
             }                                                                                                          \
             const float *row[R];                                                                                       \
             FX_UNROLL for (int i = 0; i < R; i++) row[i] = (ROW) + g->a_at + q0;                                       \

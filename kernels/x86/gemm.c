@@ -49,7 +49,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
         const int phase = FX_FOLD_PHASE(g);                                                                            \
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head;                                                                                                  \
-        FX_WALK(R, POINTERS, ROW, FX_FOLD(sum, kept, R, V, folds, phase), MULTIPLY(R, n, ASKS))                        \
+        FX_WALK(R, POINTERS, ROW, FX_FOLD(sum, kept, R, V, folds, phase), MULTIPLY(R, n, ASKS), w += n * FX_NR)        \
         FX_UNFOLD(sum, kept, R, V, folds, phase);                                                                      \
         FX_STORE_TILE(R, V, P * FX_NR, finish_any(g, R, V, stored[0]))                                                 \
     }
@@ -84,7 +84,8 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head, more += g->head;                                                                                 \
         FX_WALK(R, POINTERS, ROW, FX_FOLD(sum, kept, R, 1, folds, phase);                                              \
-                FX_FOLD(rest, kept_rest, R, 1, folds, 1 - phase), MULTIPLY_HALF(R, n))                                 \
+                FX_FOLD(rest, kept_rest, R, 1, folds, 1 - phase), MULTIPLY_HALF(R, n),                                 \
+                (w += n * FX_NR, more += n * FX_NR))                                                                   \
         FX_UNFOLD(sum, kept, R, 1, folds, phase);                                                                      \
         FX_UNFOLD(rest, kept_rest, R, 1, folds, 1 - phase);                                                            \
         if (g->finish.act > FX_ACT_CLIP || g->columns < FX_NR + 8) {                                                   \

@@ -25,7 +25,8 @@
  *     c[i][c_at + j] = finish(start[j] + sum over t < taps, q < k of a[t * rows + i][a_at + q] * w(t, q, j)
  *                             [+ r[i][c_at + j]])
  * for i < rows <= kernels->mr and j < columns <= FX_NR * panels, panels <= kernels->panels. Where a_step is not 0, rows
- * lie at that step, and a has one pointer for each tap: a[t][i * a_step + a_at + q].
+ * lie at that step, and a has one pointer for each tap: a[t][i * a_step + a_at + q]. A tap whose first pointer is NULL
+ * is outside the map for all rows and adds nothing.
  * A panel is `head` floats (0, or [bias FX_NR], or [bias FX_NR][slope FX_NR]), then [block][tap][q of block][FX_NR];
  * the last block may be shorter. start is the panel's bias if head > 0, else 0. With one tap the order is [q][FX_NR]
  * whatever the block. Only the floats named are touched; c may equal r.
