@@ -168,6 +168,16 @@ class Planner:
         """
         return form.nbytes + self._whole.beside_bytes
 
+    def _is_near(self, memory: int) -> bool:
+        """Whether memory is so near the smallest budget that sizes tell of that few forms fit."""
+        return memory < NEAR_LEAST * self._told(self._forms[0])
+
+    def _may_fit(self, form: Form, memory: int) -> bool:
+        """Whether sizes tell that a form is worth writing, which takes long: near the smallest budget all they tell has
+        to fit.
+        """
+        return (1 if self._is_near(memory) else TOLD) * self._told(form) <= memory
+
     @cached_property
     def _tight(self) -> Form | None:
         """Tightest form in bands, where it is worth it."""
@@ -207,7 +217,7 @@ class Planner:
             for form in self._forms[:0:-1]:
                 if planned == MILDER_MAX or best.is_slower(form):
                     break
-                if TOLD * self._told(form) <= within and self._minimum_of(form) <= within:
+                if self._may_fit(form, within) and self._minimum_of(form) <= within:
                     planned, within = planned + 1, int(memory / MILDER_ROOM)
                     yield form
         if self._spilling is not None:
@@ -323,12 +333,12 @@ class Planner:
         """Look for the fastest plan of the graph as it is and of its forms. The tightest one is looked at where little
         else fits, or where it is not sure to be slower than others.
         """
-        is_near = self._spilling is not None or memory < NEAR_LEAST * self._told(self._forms[0])
+        is_near = self._spilling is not None or self._is_near(memory)
         if is_near:
             fits = self._minimum_of(tightest) <= memory
             if not fits and memory < self._whole.minimum:
                 return
-            if not any(TOLD * self._told(form) <= memory for form in self._forms[1:]):
+            if not any(self._may_fit(form, memory) for form in self._forms[1:]):
                 self._forget()
             if fits:
                 best.add(tightest)

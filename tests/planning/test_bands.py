@@ -97,6 +97,16 @@ def test_a_form_that_is_sure_to_be_slower_is_not_written() -> None:
     assert plan.minimum_memory == other.minimum == planner._minima[tight]
 
 
+def test_at_the_smallest_budget_one_form_is_written() -> None:
+    """Sizes tell that no other fits: where less than all they tell had to fit, a second one was written for nothing."""
+    graph = CLASSICS["mobilenet_v2"]()
+    setting = Setting(FAST_DISK, threads=2)
+    planner = Planner(graph, setting)
+    minimum = Planner(graph, setting).minimum
+    planner.plan(minimum)
+    assert planner._minima == {planner._forms[0]: minimum}
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_random_graphs(seed: int) -> None:
     """Rows of each band meet, and every plan of them is legal."""
