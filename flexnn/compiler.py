@@ -391,8 +391,10 @@ def _open_contents(model: Model, reason: GraphError, later: list[Callable[[], No
     from flexnn.graph.bind import refuse_unknown
     from flexnn.graph.ir import RAW_CHUNK_BYTES, Weight
     from flexnn.graph.ledger import current
+    from flexnn.graph.prefold import fold_constants
     from flexnn.regions.sampling import sample
 
+    fold_constants(model)
     stored = StoredModel(model, [], {}, {}, constants_of(model))
     try:
         graphs, shapes = sample(model)

@@ -236,7 +236,7 @@ class Binder:
     def _takes(self, sizes: Sequence[int]) -> bool:
         """Whether constants of these bytes, which may be sizes (graph/sizes.py), may be made in a run; count them."""
         for nbytes in sizes:
-            if self.folded_bytes > FOLDED_BYTES_ALL or nbytes > FOLDED_BYTES:
+            if nbytes > FOLDED_BYTES or (self.folded_bytes > FOLDED_BYTES_ALL and nbytes > FEW_BYTES):
                 return False
             self.folded_bytes += getattr(nbytes, "value", nbytes)
         return True

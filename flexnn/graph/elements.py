@@ -87,7 +87,12 @@ class Elements:
         if elements.shape != tensor.shape:
             return value
         least, most = WHOLE[tensor.dtype]
-        elements = _each(lambda e: e if isinstance(e, Truth) or _is_within(e, least, most) else None, elements)
+        is_float = tensor.dtype == "f32"
+
+        def is_held(e: Any) -> bool:
+            return isinstance(e, Truth) or _is_within(e, least, most) or (is_float and _is_single(e))
+
+        elements = _each(lambda e: e if is_held(e) else None, elements)
         known = [e for e in elements.reshape(-1) if isinstance(e, Element) and not e.base]
         if len(known) < elements.size:
             if any(e is not None for e in elements.reshape(-1)):
@@ -182,6 +187,11 @@ def _constant(number: Any) -> Element | None:
 
 def _is_within(e: Any, least: int, most: int) -> bool:
     return isinstance(e, Element) and bool(least <= e.least) and bool(e.most <= most)
+
+
+def _is_single(e: Any) -> bool:
+    """Return whether an element is a known number that float32 has, though not all beside it."""
+    return isinstance(e, Element) and not e.base and type(e.offset) is int and float(np.float32(e.offset)) == e.offset
 
 
 def _added(f: _Followed) -> Callable[[Any, Any], Any]:
@@ -328,6 +338,21 @@ def _and(f: _Followed) -> list[Array | None]:
     sides = [f.elements.of(f.inputs[i]) for i in (0, 1)]
     given = [np.array(None, object) if side is None else side for side in sides]
     return [_each(_both, *given)]
+
+
+@_rule("Where")
+def _where(f: _Followed) -> list[Array | None]:
+    def pick(truth: Any, a: Any, b: Any) -> Any:
+        if isinstance(truth, Element) and not truth.base:
+            return a if truth.offset else b
+        if not isinstance(a, Element) or not isinstance(b, Element):
+            return None
+        return f.elements.between(a.least if a.least <= b.least else b.least, a.most if a.most >= b.most else b.most)
+
+    condition, *sides = (f.elements.of(value) for value in f.inputs)
+    if all(side is None for side in sides):
+        return []
+    return [_each(pick, *(np.array(None, object) if value is None else value for value in (condition, *sides)))]
 
 
 @_rule("Div")

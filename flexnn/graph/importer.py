@@ -16,6 +16,7 @@ from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, dtype_name
 from .node_order import sort_nodes
 from .onnx_file import OnnxFile
 from .ports import Port
+from .single import mark_single
 from .sources import ArraySource, ModelSource
 from .standard import check_standard
 from .standard.versions import opset_of
@@ -43,6 +44,7 @@ def import_onnx(file: OnnxFile) -> Model:
     model = Model(graph, opset, about, tuple(sorted(file.externals)))
     share_equal(model)
     mark_tied(model)
+    mark_single(model)
     return model
 
 

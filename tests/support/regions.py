@@ -16,6 +16,7 @@ import flexnn
 from flexnn.graph import load_model
 from flexnn.regions import Recorder, templates
 from flexnn.regions.scope import Scope, Value, is_few
+from flexnn.regions.stretch import Turns
 from flexnn.session import open_for_tests
 
 Array = np.ndarray
@@ -76,14 +77,17 @@ def numbers(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def is_taped(path: Path, feed: Mapping[str, Array]) -> bool:
-    """Whether the engine walks all loops and branches of a model, in the first stretch of a run."""
+def is_taped(path: Path, feed: Mapping[str, Array], *, grows: bool = False) -> bool:
+    """Whether the engine walks all loops and branches of a model, in the first stretch of a run; up to the first loop
+    whose turns only the run knows if ``grows``.
+    """
     recorder = Recorder(load_model(path))
     scope = Scope({name: Value(array.shape, array.dtype) for name, array in feed.items()})
     for name, array in feed.items():
         scope.own[name].is_steady = is_few(array.dtype, array.nbytes)
     stretch = recorder.record(recorder.region, scope, recorder.region.all)
-    return stretch.action is None and not any(region.walked for region in recorder.region.walk())
+    is_all = isinstance(stretch.action, Turns) if grows else stretch.action is None
+    return is_all and not any(region.walked for region in recorder.region.walk())
 
 
 def check_runs(

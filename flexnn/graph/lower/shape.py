@@ -127,6 +127,7 @@ def _cut(ctx: Context, x: Value, axis: int, start: int, size: int) -> Value:
 @lowers("Slice")
 def slice_(ctx: Context) -> list[Value]:
     """Bounds are attributes before opset 10, inputs since; backward slices are gathered."""
+    ctx.attr("single")  # which matters only where bounds are computed
     if ctx.opset >= 10 and not all(isinstance(ctx.optional(i), Const) for i in (1, 2)):
         return [moving_slice(ctx)]
     x = ctx.input(0)
