@@ -3,6 +3,7 @@
 #include "touches.h"
 #include "overlaps.h"
 #include "require.h"
+#include "state.h"
 
 #include <string.h>
 
@@ -148,6 +149,11 @@ static void check_lists(void) {
     }
 }
 
+static int cancels(void *arg) {
+    (void)arg;
+    return 1;
+}
+
 /* A program of many nodes and pinned weights is checked in little time: not each node with each weight. */
 static void check_many(void) {
     enum { MANY = 40000 };
@@ -173,12 +179,16 @@ static void check_many(void) {
                     .load_count = 1,
                     .steps = &step,
                     .step_count = 1};
-    CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_OK);
+    CHECK(fx_program_check_overlaps(&p, 1, NULL, &error) == FX_OK);
+    fx_poll poll = fx_poll_start_every(&(fx_interrupt){.is_wanted = cancels}, 0);
+    CHECK(fx_program_check_overlaps(&p, 1, &poll, &error) == FX_ERR_CANCELLED);
+    poll.cancelled = 0;
+    CHECK(fx_program_check_asking(&p, 1, fx_kernels_for(NULL), &poll, &error) == FX_ERR_CANCELLED);
     load.address = BYTES + GRAIN * (int64_t)(MANY - 1);
-    CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_ERR_OVERLAP && error.is_load && !error.index);
+    CHECK(fx_program_check_overlaps(&p, 1, NULL, &error) == FX_ERR_OVERLAP && error.is_load && !error.index);
     load.address = BYTES + GRAIN * (int64_t)MANY;
     nodes[MANY / 2].out.offset = BYTES;
-    CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_ERR_OVERLAP && error.index == MANY / 2);
+    CHECK(fx_program_check_overlaps(&p, 1, NULL, &error) == FX_ERR_OVERLAP && error.index == MANY / 2);
     free(nodes);
     free(pinned);
 }
