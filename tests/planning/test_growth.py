@@ -28,8 +28,8 @@ CALL_S = 0.05
 SPARE = 1.3
 """Part of a measured multiple that noise may add: doublings are not judged one by one, but all together."""
 HELD_NODES, HELD_PART = 8000, 0.05
-"""Nodes of a graph, and the part of the CPU of opening, planning and binding it for which Ctrl-C may wait: a part of what
-the same machine takes in the same run, so that a slow one or other work beside it changes nothing.
+"""Nodes of a graph, and the part of the CPU of opening, planning and binding it for which Ctrl-C may wait: of what the
+same machine takes in the same run, so that a slow one or other work beside it changes nothing.
 """
 LOOKS = 3
 """Measurements that the machine's noise may spoil, all but one."""
