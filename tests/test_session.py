@@ -214,7 +214,7 @@ def test_threads_run_and_change_budgets(artifact: Path, minimum: int, expected: 
     runs = [0]
 
     def run(session: flexnn.Session) -> None:
-        while time.monotonic() < end:
+        while time.monotonic() < end or (runs[0] <= 2 and time.monotonic() < end + 60):
             if not is_close(session.run(None, feed())[0], expected):
                 wrong.append("another result")
             runs[0] += 1
