@@ -177,7 +177,7 @@ static fx_status bring(fx_engine *e, fx_bound *b, fx_poll *poll, fx_bind_stats *
 
 fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interrupt, fx_bind_stats *stats,
                   fx_error *error) {
-    fx_poll poll = fx_poll_start(interrupt);
+    fx_poll poll = fx_poll_start_every(interrupt, FX_SETUP_POLL_NS);
     *stats = (fx_bind_stats){0};
     const fx_status refused = getpid() != e->process           ? FX_ERR_FORK
                               : fx_arena_is_running(&e->arena) ? FX_ERR_RUNNING
@@ -187,7 +187,7 @@ fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interru
         fx_fail(error, refused, 0);
         return NULL;
     }
-    if (fx_program_check(p, e->workers.threads, e->kernels, error) != FX_OK)
+    if (fx_program_check_asking(p, e->workers.threads, e->kernels, &poll, error) != FX_OK)
         return NULL;
     fx_bound *b = make(e, p, &poll, error);
     if (!b)

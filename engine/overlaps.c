@@ -36,7 +36,7 @@ static fx_status check_places(const fx_program *p, const fx_node_ranges *nodes, 
     return FX_OK;
 }
 
-fx_status fx_program_check_overlaps(const fx_program *p, int threads, fx_error *error) {
+fx_status fx_program_check_overlaps(const fx_program *p, int threads, fx_poll *poll, fx_error *error) {
     fx_node_ranges *nodes = malloc((p->node_count + 1) * sizeof *nodes);
     fx_range *pinned = malloc((p->pinned_count + 1) * sizeof *pinned);
     if (!nodes || !pinned) {
@@ -44,15 +44,20 @@ fx_status fx_program_check_overlaps(const fx_program *p, int threads, fx_error *
         free(pinned);
         return fx_overlap_error(error, FX_ERR_MEMORY, -1, NULL);
     }
-    for (uint32_t i = 0; i < p->node_count; i++)
+    for (uint32_t i = 0; i < p->node_count && (i % FX_ASK_EVERY || !fx_polled(poll)); i++)
         fx_node_touches(&p->nodes[i], threads, &nodes[i]);
+    if (poll && poll->cancelled) {
+        free(nodes);
+        free(pinned);
+        return fx_overlap_error(error, FX_ERR_CANCELLED, -1, NULL);
+    }
     for (uint32_t i = 0; i < p->pinned_count; i++)
         pinned[i] = fx_load_target(&p->pinned[i]);
     fx_status status = check_places(p, nodes, pinned, fx_ranges_join(pinned, p->pinned_count), error);
     if (status == FX_OK)
         status = fx_groups_check(p, nodes, FX_GROUP_PAIRS, error);
     if (status == FX_OK)
-        status = fx_times_check(p, nodes, FX_PAIRS_EACH * ((int64_t)p->load_count + p->step_count), error);
+        status = fx_times_check(p, nodes, FX_PAIRS_EACH * ((int64_t)p->load_count + p->step_count), poll, error);
     free(nodes);
     free(pinned);
     return status;

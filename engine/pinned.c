@@ -39,13 +39,30 @@ static int add(parts *p, part new) {
     return 1;
 }
 
-/* Arena address of bytes of a file, `to` if they are there; -1: the arena does not hold them. */
-static int64_t found(const fx_engine *e, int fd, int64_t file_offset, int64_t bytes, int64_t to) {
-    int64_t from = -1;
-    for (int64_t i = 0; i < e->pinned_count && from != to; i++) {
+static int by_offset(const void *a, const void *b) {
+    const fx_pinned_range *x = a, *y = b;
+    return x->fd != y->fd ? (x->fd > y->fd) - (x->fd < y->fd)
+                          : (x->file_offset > y->file_offset) - (x->file_offset < y->file_offset);
+}
+
+/* Arena address of bytes of a file, `to` if they are there; -1: the arena does not hold them. The ranges are in the
+ * order of by_offset; `longest` is the most bytes of one, so that those that begin further before do not reach here. */
+static int64_t found(const fx_engine *e, int fd, int64_t file_offset, int64_t bytes, int64_t to, int64_t longest) {
+    const fx_pinned_range wanted = {.fd = fd, .file_offset = file_offset};
+    int64_t from = -1, low = 0, high = e->pinned_count;
+    while (low < high) { /* the first that begins after the bytes do */
+        const int64_t middle = (low + high) / 2;
+        if (by_offset(&e->pinned[middle], &wanted) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (int64_t i = low; i-- > 0 && from != to;) {
         const fx_pinned_range *r = &e->pinned[i];
-        if (r->fd == fd && r->file_offset <= file_offset && file_offset + bytes <= r->file_offset + r->bytes) {
-            int64_t at = r->address + (file_offset - r->file_offset);
+        if (r->fd != fd || file_offset - r->file_offset >= longest)
+            break;
+        if (file_offset + bytes <= r->file_offset + r->bytes) {
+            const int64_t at = r->address + (file_offset - r->file_offset);
             from = from < 0 || at == to ? at : from;
         }
     }
@@ -59,14 +76,20 @@ static int is_whole(const fx_engine *e, const fx_program *p, const fx_load *load
 
 /* Cuts the pinned loads into parts by where their bytes are now. */
 static int cut(const fx_engine *e, const fx_program *p, parts *out) {
+    int64_t longest = 0;
+    if (e->pinned_count)
+        qsort(e->pinned, (size_t)e->pinned_count, sizeof *e->pinned, by_offset);
+    for (int64_t i = 0; i < e->pinned_count; i++)
+        longest = e->pinned[i].bytes > longest ? e->pinned[i].bytes : longest;
     for (uint32_t i = 0; i < p->pinned_count; i++) {
         const fx_load *load = &p->pinned[i];
         const int64_t start = load->file_offset + load->check_lead, to = load->address + load->check_lead;
-        int64_t all = load->check_bytes ? found(e, p->file.fd, start, load->check_bytes, to) : -1;
+        int64_t all = load->check_bytes ? found(e, p->file.fd, start, load->check_bytes, to, longest) : -1;
         all = is_whole(e, p, load, (part){i, 0, load->check_bytes, all, to}) ? all : -1;
         for (int64_t at = 0, end; at < load->check_bytes; at = end) {
             end = all >= 0 || load->check_bytes - at < load->chunk_bytes ? load->check_bytes : at + load->chunk_bytes;
-            part new = {i, at, end, all >= 0 ? all : found(e, p->file.fd, start + at, end - at, to + at), to + at};
+            const int64_t from = all >= 0 ? all : found(e, p->file.fd, start + at, end - at, to + at, longest);
+            part new = {i, at, end, from, to + at};
             if (all < 0 && !is_whole(e, p, load, new))
                 new.from = -1;
             if (!add(out, new))

@@ -3,7 +3,9 @@
 #include "flexnn/kernels.h"
 #include "overlaps.h"
 #include "spill.h"
+#include "state.h"
 #include "table_rows.h"
+#include "touches.h"
 
 #include <stddef.h>
 
@@ -144,7 +146,8 @@ static fx_status check_progress(const fx_program *p, fx_error *error) {
     return fail(error, FX_ERR_PARAMS, steps_done < 2 * steps ? (int64_t)p->steps[steps_done % steps].node : -1, 0);
 }
 
-fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k, fx_error *error) {
+fx_status fx_program_check_asking(const fx_program *p, int threads, const fx_kernels *k, fx_poll *poll,
+                                  fx_error *error) {
     *error = (fx_error){.index = -1};
     if (threads < 1 || threads > FX_MAX_THREADS || p->node_count > COUNT_MAX || p->step_count > COUNT_MAX ||
         p->load_count > COUNT_MAX || p->pinned_count > COUNT_MAX || p->table_count > COUNT_MAX ||
@@ -173,12 +176,13 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
             return fail(error, status, -1, 0);
     }
     for (uint32_t i = 0; i < p->node_count; i++) {
-        fx_status status = check_node(p, &p->nodes[i], threads, k);
+        fx_status status =
+            i % FX_ASK_EVERY || !fx_polled(poll) ? check_node(p, &p->nodes[i], threads, k) : FX_ERR_CANCELLED;
         if (status != FX_OK)
             return fail(error, status, i, 0);
     }
     for (uint32_t i = 0; i < p->step_count; i++) {
-        fx_status status = check_step(p, &p->steps[i]);
+        fx_status status = i % FX_ASK_EVERY || !fx_polled(poll) ? check_step(p, &p->steps[i]) : FX_ERR_CANCELLED;
         if (status != FX_OK)
             return fail(error, status, p->steps[i].node, 0);
     }
@@ -201,5 +205,9 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
     fx_status status = fx_spill_check(p, error);
     if (status == FX_OK)
         status = check_progress(p, error);
-    return status == FX_OK ? fx_program_check_overlaps(p, threads, error) : status;
+    return status == FX_OK ? fx_program_check_overlaps(p, threads, poll, error) : status;
+}
+
+fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k, fx_error *error) {
+    return fx_program_check_asking(p, threads, k, NULL, error);
 }

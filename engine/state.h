@@ -191,6 +191,10 @@ void fx_edits_show(fx_bound *b);
 /* Frees a program that is in no list; its arrays stay as long as others share them. */
 void fx_edits_free(fx_bound *b);
 
+/* fx_program_check; FX_ERR_CANCELLED if poll says so. */
+fx_status fx_program_check_asking(const fx_program *p, int threads, const fx_kernels *k, fx_poll *poll,
+                                  fx_error *error);
+
 /* Whether two programs have the same pinned weights, of one file, and zeros in the same places. */
 int fx_share_pins(const fx_program *a, const fx_program *b);
 /* Brings the pinned weights of a program to their places and updates the list of ranges that the arena holds. */

@@ -11,6 +11,7 @@
 #include "flexnn/engine.h"
 
 #define FX_POLL_NS 20000000
+#define FX_SETUP_POLL_NS 4000000 /* while nothing is computed: as often as Python threads take turns */
 
 typedef struct fx_event {
     pthread_mutex_t mutex;
@@ -49,27 +50,34 @@ static inline int fx_spin(int (*ready)(const void *), const void *arg, int64_t n
     return 0;
 }
 
-/* Whether the caller cancels; it is asked about every FX_POLL_NS. */
+/* Whether the caller cancels; it is asked about every `every_ns`. */
 typedef struct fx_poll {
     fx_interrupt interrupt; /* is_wanted may be NULL: nobody cancels */
-    int64_t next_ns;
+    int64_t every_ns, next_ns;
     int cancelled;
 } fx_poll;
 
+static inline fx_poll fx_poll_start_every(const fx_interrupt *interrupt, int64_t every_ns) {
+    return (fx_poll){.interrupt = interrupt ? *interrupt : (fx_interrupt){0},
+                     .every_ns = every_ns,
+                     .next_ns = fx_now_ns() + every_ns};
+}
+
 static inline fx_poll fx_poll_start(const fx_interrupt *interrupt) {
-    return (fx_poll){.interrupt = interrupt ? *interrupt : (fx_interrupt){0}, .next_ns = fx_now_ns() + FX_POLL_NS};
+    return fx_poll_start_every(interrupt, FX_POLL_NS);
 }
 
 static inline int fx_polled_at(fx_poll *p, int64_t now) {
     if (p->interrupt.is_wanted && !p->cancelled && now >= p->next_ns) {
         p->cancelled = p->interrupt.is_wanted(p->interrupt.arg) != 0;
-        p->next_ns = fx_now_ns() + FX_POLL_NS;
+        p->next_ns = fx_now_ns() + p->every_ns;
     }
     return p->cancelled;
 }
 
+/* Of NULL: no, as nobody cancels. */
 static inline int fx_polled(fx_poll *p) {
-    return p->interrupt.is_wanted && fx_polled_at(p, fx_now_ns());
+    return p && p->interrupt.is_wanted && fx_polled_at(p, fx_now_ns());
 }
 
 /* Pauses of random length, for tests; with a seed of 0 there are none. */

@@ -77,11 +77,13 @@ static int64_t pairs_of(const fx_program *p) {
     return pairs;
 }
 
-static fx_status compare_pairs(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
+static fx_status compare_pairs(const fx_program *p, const fx_node_ranges *nodes, fx_poll *poll, fx_error *error) {
     times t = times_start(p);
     for (uint32_t i = 0; i < p->load_count; i++) {
         const fx_range target = fx_load_target(&p->loads[i]);
         times_next(p, &t, i);
+        if (fx_polled(poll))
+            return fx_overlap_error(error, FX_ERR_CANCELLED, -1, NULL);
         for (int64_t j = t.begin; j < t.end; j++) {
             int bad = fx_ranges_meet(target, fx_step_weights(p, step_at(p, j)));
             for (int k = 0; k < FX_RANGES; k++)
@@ -93,7 +95,7 @@ static fx_status compare_pairs(const fx_program *p, const fx_node_ranges *nodes,
     return FX_OK;
 }
 
-static fx_status compare_last(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
+static fx_status compare_last(const fx_program *p, const fx_node_ranges *nodes, fx_poll *poll, fx_error *error) {
     const int64_t shift = (int64_t)p->step_count + 1; /* times begin at 1 */
     fx_last_touch last;
     fx_range *targets = calloc(p->load_count, sizeof *targets);
@@ -118,13 +120,16 @@ static fx_status compare_last(const fx_program *p, const fx_node_ranges *nodes, 
         }
         if (t.begin < t.end && fx_last_touch_of(&last, fx_load_target(&p->loads[i])) >= t.begin + shift)
             status = fx_overlap_error(error, FX_ERR_OVERLAP, i, &p->loads[i]);
+        else if (fx_polled(poll))
+            status = fx_overlap_error(error, FX_ERR_CANCELLED, -1, NULL);
     }
     fx_last_touch_free(&last);
     return status;
 }
 
-fx_status fx_times_check(const fx_program *p, const fx_node_ranges *nodes, int64_t pairs_max, fx_error *error) {
-    return pairs_of(p) <= pairs_max ? compare_pairs(p, nodes, error) : compare_last(p, nodes, error);
+fx_status fx_times_check(const fx_program *p, const fx_node_ranges *nodes, int64_t pairs_max, fx_poll *poll,
+                         fx_error *error) {
+    return pairs_of(p) <= pairs_max ? compare_pairs(p, nodes, poll, error) : compare_last(p, nodes, poll, error);
 }
 
 fx_status fx_overlap_error(fx_error *error, fx_status status, int64_t index, const fx_load *load) {

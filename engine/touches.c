@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ASK_EVERY 4096 /* steps or ranges between two questions whether the caller cancels */
 #define SORTED_AT_ONCE ((int64_t)1 << 15)
 
 void fx_node_touches(const fx_node *node, int threads, fx_node_ranges *touched) {
@@ -97,7 +96,7 @@ static int64_t paint(fx_touch *used, int64_t count, int64_t *edges, uint32_t *pa
     for (int64_t i = 0; i <= edge_count; i++)
         skip[i] = i;
     for (int64_t i = count; i-- > 0;) { /* `used` is in the order of steps */
-        if (!(i % ASK_EVERY) && fx_polled(poll))
+        if (!(i % FX_ASK_EVERY) && fx_polled(poll))
             return 0;
         int64_t end = find(edges, edge_count, used[i].range.hi), at = find(edges, edge_count, used[i].range.lo);
         for (;;) {
@@ -134,7 +133,7 @@ fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads, fx_po
     int64_t *edges = malloc((size_t)(2 * most) * sizeof *edges), *skip = malloc((size_t)(2 * most + 1) * sizeof *skip);
     uint32_t *painted = calloc((size_t)(2 * most), sizeof *painted);
     const int good = t->used && t->writes && t->pinned && edges && skip && painted;
-    for (uint32_t i = 0; good && i < p->step_count && (i % ASK_EVERY || !fx_polled(poll)); i++) {
+    for (uint32_t i = 0; good && i < p->step_count && (i % FX_ASK_EVERY || !fx_polled(poll)); i++) {
         fx_node_ranges node;
         fx_node_touches(&p->nodes[p->steps[i].node], threads, &node);
         for (int j = 0; j <= FX_RANGES; j++) {

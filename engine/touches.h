@@ -5,6 +5,8 @@
 #include "flexnn/engine.h"
 #include "sync.h"
 
+enum { FX_ASK_EVERY = 2048 }; /* nodes, steps or ranges between two questions whether the caller cancels */
+
 typedef struct fx_range {
     int64_t lo, hi; /* of the arena; lo >= hi: empty */
 } fx_range;

@@ -23,11 +23,10 @@ typedef struct asking {
     int64_t done;
 } asking;
 
-/* FX_ERR_CANCELLED if the caller, who is asked now and then, cancels. */
-static fx_status ask(asking *a, int64_t done) {
-    a->done += done;
+/* Counts one more; FX_ERR_CANCELLED if the caller, who is asked now and then, cancels. */
+static fx_status ask(asking *a) {
     const fx_interrupt *interrupt = a->p->interrupt;
-    if (!interrupt || a->done < ASK_EVERY)
+    if (!interrupt || ++a->done < ASK_EVERY)
         return FX_OK;
     a->done = 0;
     return interrupt->is_wanted(interrupt->arg) ? FX_ERR_CANCELLED : FX_OK;
@@ -93,11 +92,17 @@ static int64_t find(const fx_skyline *s, const fx_streams *p, int64_t slice, int
     return fx_skyline_find(s, &wish, until);
 }
 
+static fx_status add(asking *asked, fx_skyline *s, const place *added, int64_t shift) {
+    const fx_status status = ask(asked);
+    return status == FX_OK ? fx_skyline_add(s, added->start, added->end, added->last - shift) : status;
+}
+
 /* Adds the fixed blocks up to a step, from number *entered on. */
-static fx_status enter(fx_skyline *s, const place *fixed, int64_t count, int64_t step, int64_t *entered) {
+static fx_status enter(asking *asked, fx_skyline *s, const place *fixed, int64_t count, int64_t step,
+                       int64_t *entered) {
     fx_status status = FX_OK;
     for (; *entered < count && fixed[*entered].first <= step && status == FX_OK; ++*entered)
-        status = fx_skyline_add(s, fixed[*entered].start, fixed[*entered].end, fixed[*entered].last);
+        status = add(asked, s, &fixed[*entered], 0);
     return status;
 }
 
@@ -108,9 +113,7 @@ static fx_status place_from_cut(asking *asked, int64_t cut, const place *fixed, 
     fx_status status = fx_skyline_clear(sky, p->arena, p->align, cut);
     for (int64_t i = 0; i < p->count && status == FX_OK; i++) {
         place *own = &placed[i];
-        status = ask(asked, 1);
-        if (status == FX_OK)
-            status = enter(sky, fixed, fixed_count, own->last, &entered);
+        status = enter(asked, sky, fixed, fixed_count, own->last, &entered);
         if (status != FX_OK)
             break;
         int64_t until, bytes = p->bytes[own->slice];
@@ -121,19 +124,20 @@ static fx_status place_from_cut(asking *asked, int64_t cut, const place *fixed, 
         own->first = first_of(p, own, until);
         if (own->first > fx_skyline_floor(sky))
             fx_skyline_raise(sky, own->first);
-        status = fx_skyline_add(sky, own->start, own->end, own->last);
+        status = add(asked, sky, own, 0);
     }
     return status;
 }
 
 /* The skyline from which slices are placed again: fixed blocks, and what the run before left. */
-static fx_status begin_again(const fx_streams *p, const place *fixed, int64_t fixed_count, int64_t floor,
-                             fx_skyline *base, const place *placed) {
+static fx_status begin_again(asking *asked, const place *fixed, int64_t fixed_count, int64_t floor, fx_skyline *base,
+                             const place *placed) {
+    const fx_streams *p = asked->p;
     fx_status status = fx_skyline_clear(base, p->arena, p->align, floor);
     for (int64_t j = 0; j < fixed_count && status == FX_OK; j++)
-        status = fx_skyline_add(base, fixed[j].start, fixed[j].end, fixed[j].last - p->steps);
+        status = add(asked, base, &fixed[j], p->steps);
     for (int64_t j = p->count; j-- > 0 && placed[j].last - p->steps >= floor && status == FX_OK;)
-        status = fx_skyline_add(base, placed[j].start, placed[j].end, placed[j].last - p->steps);
+        status = add(asked, base, &placed[j], p->steps);
     return status;
 }
 
@@ -148,30 +152,28 @@ static fx_status look_back(asking *asked, int64_t cut, const place *fixed, int64
     fx_status status = FX_OK;
     for (int64_t i = 0; i < p->count && placed[i].first <= cut && looked < most && status == FX_OK; i++) {
         place *own = &placed[i];
-        const int64_t step = own->last, before = looked;
+        const int64_t step = own->last;
         int64_t floor = i ? placed[i - 1].first : placed[p->count - 1].first - p->steps;
         floor = floor > step + 1 - p->steps ? floor : step + 1 - p->steps;
         if (i)
             fx_skyline_raise(base, floor);
         else
-            status = begin_again(p, fixed, fixed_count, floor, base, placed);
+            status = begin_again(asked, fixed, fixed_count, floor, base, placed);
         if (status == FX_OK)
-            status = enter(base, fixed, fixed_count, step, &entered);
+            status = enter(asked, base, fixed, fixed_count, step, &entered);
         if (status == FX_OK)
             status = fx_skyline_copy(sky, base);
         looked += fx_skyline_spans(base);
         for (int64_t j = i + 1; j < p->count && placed[j].first <= step && status == FX_OK; j++, looked++)
-            status = fx_skyline_add(sky, placed[j].start, placed[j].end, placed[j].last);
+            status = add(asked, sky, &placed[j], 0);
         int64_t until, bytes = p->bytes[own->slice];
-        if (status == FX_OK)
-            status = ask(asked, looked - before);
         if (status != FX_OK)
             break;
         int64_t at = find(sky, p, own->slice, own->first - 1, &until);
         if (until >= own->first - 1)
             break;
         *own = (place){at, at + bytes, first_of(p, own, until), step, own->slice};
-        status = fx_skyline_add(base, own->start, own->end, own->last);
+        status = add(asked, base, own, 0);
     }
     return status;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -285,6 +286,14 @@ def test_outputs_held_from_run_to_run_are_in_the_budget(tmp_path: Path) -> None:
     assert int(done.stdout) <= budget + (1 << 20)
 
 
+def _holds(process: int, path: Path) -> bool:
+    """Whether a process has a file open."""
+    files = f"/proc/{process}/fd"
+    with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+        return any(os.path.realpath(f"{files}/{fd}") == os.path.realpath(path) for fd in os.listdir(files))
+    return False
+
+
 @pytest.mark.alone
 def test_ctrl_c_while_running(artifact: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(
@@ -294,7 +303,10 @@ def test_ctrl_c_while_running(artifact: Path, tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(1.5)
+    while not _holds(process.pid, artifact):
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=10)
     assert (process.returncode, out, errors) == (130, "", "error: interrupted\n")

@@ -13,6 +13,9 @@ import pytest
 from flexnn import _core
 from tests.support.programs import Chain, run, up
 
+LOOKS = 3
+"""Measurements that other programs may spoil, all but one."""
+
 RUNS = int(os.environ.get("FLEXNN_ENGINE_RUNS", "300"))
 
 
@@ -102,11 +105,14 @@ def test_loader_runs_ahead_into_the_next_run():
     session = chain.open(read_bytes_per_second=chain.streamed_bytes * 20, trace=True)  # 50 ms for all
     x = np.random.default_rng(0).standard_normal(chain.shape, np.float32)
     run(session, x)
-    time.sleep(0.15)
-    y, stats = run(session, x)
-    np.testing.assert_array_equal(y, chain.reference(x))
-    assert stats["stall_ns"] < 10e6
-    assert stats["bytes_read"] == chain.streamed_bytes
+    stalls = []
+    while len(stalls) < LOOKS and (not stalls or stalls[-1] >= 10e6):
+        time.sleep(0.15)
+        y, stats = run(session, x)
+        np.testing.assert_array_equal(y, chain.reference(x))
+        assert stats["bytes_read"] == chain.streamed_bytes
+        stalls.append(stats["stall_ns"])
+    assert stalls[-1] < 10e6, stalls
     steps, loads = session.trace
     assert all(start <= end for start, end in steps + loads)
     assert loads[0][0] < 0 < steps[0][0]
@@ -155,9 +161,10 @@ def test_throttle_sets_the_pace():
     session = chain.open(read_bytes_per_second=chain.streamed_bytes * 10)
     x = np.zeros(chain.shape, np.float32)
     run(session, x)
-    _, stats = run(session, x)
-    assert 0.06e9 < stats["run_ns"] < 0.5e9
-    assert stats["stall_ns"] > 0.5 * stats["run_ns"]
+    found = [run(session, x)[1] for _ in range(LOOKS)]
+    least = min(found, key=lambda stats: stats["run_ns"])
+    assert 0.06e9 < least["run_ns"] < 0.5e9
+    assert least["stall_ns"] > 0.5 * least["run_ns"]
     session.close()
 
 
@@ -231,11 +238,13 @@ def test_use_after_close():
 @pytest.mark.alone
 def test_busy_session_refuses():
     chain = Chain(layers=4, side=2, channels=64, slots=1)
-    session = chain.open(read_bytes_per_second=chain.streamed_bytes * 4)
+    session = chain.open(read_bytes_per_second=chain.streamed_bytes * 4, trace=True)
     x = np.zeros(chain.shape, np.float32)
+    run(session, x)
     thread = threading.Thread(target=run, args=(session, x))
     thread.start()
-    time.sleep(0.05)
+    while session.trace is not None:
+        time.sleep(0.001)
     with pytest.raises(RuntimeError, match="running"):
         run(session, x)
     with pytest.raises(RuntimeError, match="running"):

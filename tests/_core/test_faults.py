@@ -2,13 +2,12 @@
 
 import os
 import signal
-import threading
-import time
 
 import numpy as np
 import pytest
 
 from flexnn import _core
+from tests.support.late import Moment, interrupt_after
 from tests.support.programs import Chain, run
 
 
@@ -60,9 +59,9 @@ def test_truncated_file(chain, x):
     good(session, chain, x)
     end = int(chain.program["loads"][6]["file_offset"]) + 10
     os.ftruncate(chain.file.fileno(), end)
-    start = time.monotonic()
+    start = Moment()
     error = fails(session, x)
-    assert time.monotonic() - start < 0.5
+    assert start.since() < 0.1
     assert (error.status, error.index, error.file_offset) == ("eof", 6, end)
     chain.restore()
     good(session, chain, x)
@@ -105,18 +104,6 @@ def test_arena_that_does_not_fit(chain):
     assert caught.value.status == "memory"
 
 
-def interrupt_after(seconds: float) -> list[float]:
-    sent: list[float] = []
-
-    def send() -> None:
-        time.sleep(seconds)
-        sent.append(time.monotonic())
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-    threading.Thread(target=send, daemon=True).start()
-    return sent
-
-
 @pytest.mark.alone
 @pytest.mark.parametrize("bytes_per_second", [20_000, 200_000])
 def test_ctrl_c_while_waiting_for_loads(chain, x, bytes_per_second):
@@ -125,10 +112,10 @@ def test_ctrl_c_while_waiting_for_loads(chain, x, bytes_per_second):
     with pytest.raises(KeyboardInterrupt):
         for _ in range(100):
             run(session, x)
-    assert time.monotonic() - sent[0] < 0.1
-    start = time.monotonic()
+    assert sent[0].since() < 0.1
+    start = Moment()
     session.close()
-    assert time.monotonic() - start < 0.1
+    assert start.since() < 0.1
 
 
 def test_ctrl_c_then_run_again(chain, x):
@@ -151,7 +138,7 @@ def test_ctrl_c_while_computing(threads):
     with pytest.raises(KeyboardInterrupt):
         for _ in range(100):
             run(session, x)
-    assert time.monotonic() - sent[0] < 0.25  # two CPUs that others use; 50 ms alone
+    assert sent[0].since() < 0.1
     session.close()
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from bench.process import status
 from flexnn import _core
+from tests.support.late import interrupt_after
 from tests.support.programs import Chain
 from tests.support.tapes import Bench, RandomTape, Tape, interpret
 
@@ -605,21 +606,11 @@ def endless() -> Tape:
 def test_ctrl_c_ends_an_endless_loop():
     engine = _core.Engine()
     recording = endless().open(engine)
-    sent = []
-
-    def send():
-        time.sleep(0.1)
-        sent.append(time.monotonic())
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
     for _ in range(2):
-        sender = threading.Thread(target=send)
-        sender.start()
+        sent = interrupt_after(0.1)
         with pytest.raises(KeyboardInterrupt):
             recording.run([int64(1)])
-        took = time.monotonic() - sent.pop()
-        sender.join()
-        assert took < 0.1
+        assert sent[0].since() < 0.1
         assert recording.turns(0) > 100
         assert recording.run([int64(0)])[0] == -1
         assert recording.turns(0) == 0

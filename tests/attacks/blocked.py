@@ -14,6 +14,7 @@ import numpy as np
 
 import flexnn
 from tests.support.faults import Faults
+from tests.support.late import Moment
 from tests.support.sessions import feed
 
 BLOCKED_MS = 3000
@@ -35,7 +36,7 @@ def interrupted(call: Callable[[], Any]) -> float:
 
     def send() -> None:
         time.sleep(0.3)
-        sent.append(time.monotonic())
+        sent.append(Moment())
         os.kill(os.getpid(), signal.SIGINT)
 
     forget()
@@ -46,9 +47,9 @@ def interrupted(call: Callable[[], Any]) -> float:
         call()
     except KeyboardInterrupt:
         is_over = False
-    ended = time.monotonic()  # the exception is gone, and what its frames held
+    took = sent[0].since() if sent else -1.0  # the exception is gone, and what its frames held
     thread.join()
-    return -1.0 if is_over else ended - sent[0]
+    return -1.0 if is_over else took
 
 
 def open_session(memory: int | None) -> flexnn.Session:
@@ -71,10 +72,10 @@ else:
         took = interrupted(lambda: session.run(None, x))
     if WHEN != "run" and took >= 0:  # after a run, the change would unbind a program of which something is read
         took = max(took, interrupted(lambda: setattr(session, "memory", None)))
-    start = time.monotonic()
     if WHEN == "run":
+        start = Moment()
         session.close()
-        print("close", time.monotonic() - start)
+        print("close", start.since())
     else:
         assert session.memory == LEAST
         faults.disarm()

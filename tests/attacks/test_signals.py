@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import random
 import signal
@@ -167,9 +168,11 @@ def test_interrupted_openings_lose_no_descriptor(
         flexnn.Session(artifact, threads=2, io="direct").close()
 
     opened()
-    start = time.perf_counter()
-    opened()
-    took = time.perf_counter() - start
+    took = math.inf
+    for _ in range(5):
+        start = time.perf_counter()
+        opened()
+        took = min(took, time.perf_counter() - start)
     gc.collect()
     before = sorted(os.listdir("/proc/self/fd"))
     interrupted = sum(stopped(rng.uniform(1e-6, 1.1 * took), opened) for _ in range(100))

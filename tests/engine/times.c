@@ -96,7 +96,7 @@ static void check_program(int *bad) {
     const int64_t expected = bad_load(&r);
     for (int is_swept = 0; is_swept < 2; is_swept++) {
         fx_error error;
-        const fx_status status = fx_times_check(&r.program, r.ranges, is_swept ? -1 : INT64_MAX, &error);
+        const fx_status status = fx_times_check(&r.program, r.ranges, is_swept ? -1 : INT64_MAX, NULL, &error);
         CHECK(status == (expected < 0 ? FX_OK : FX_ERR_OVERLAP));
         CHECK(expected < 0 || (error.is_load && error.index == expected && error.file_offset == expected));
     }
@@ -130,6 +130,11 @@ static void check_touches(void) {
     fx_last_touch_free(&t);
 }
 
+static int cancels(void *arg) {
+    (void)arg;
+    return 1;
+}
+
 /* 100,000 loads that may all run during the whole run before: 10^10 pairs, in a few seconds even under a sanitizer. */
 static void check_many(void) {
     enum { MANY = 100000 };
@@ -150,13 +155,17 @@ static void check_many(void) {
     fx_program p = {
         .nodes = &node, .node_count = 1, .steps = steps, .step_count = MANY, .loads = loads, .load_count = MANY};
     const clock_t start = clock();
-    CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_OK);
+    CHECK(fx_program_check_overlaps(&p, 1, NULL, &error) == FX_OK);
     for (int call = 0; call < 4; call++) {
         fails_at = call;
-        CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_ERR_MEMORY && error.status == FX_ERR_MEMORY);
+        CHECK(fx_program_check_overlaps(&p, 1, NULL, &error) == FX_ERR_MEMORY && error.status == FX_ERR_MEMORY);
     }
+    fx_poll poll = fx_poll_start_every(&(fx_interrupt){.is_wanted = cancels}, 0);
+    CHECK(fx_times_check(&p, &(fx_node_ranges){0}, INT64_MAX, &poll, &error) == FX_ERR_CANCELLED);
+    poll.cancelled = 0;
+    CHECK(fx_times_check(&p, &(fx_node_ranges){0}, -1, &poll, &error) == FX_ERR_CANCELLED);
     loads[MANY - 1].address = 64;
-    CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_ERR_OVERLAP && error.is_load && error.index == MANY - 1);
+    CHECK(fx_program_check_overlaps(&p, 1, NULL, &error) == FX_ERR_OVERLAP && error.is_load && error.index == MANY - 1);
     CHECK(clock() - start < 20 * CLOCKS_PER_SEC);
     free(steps);
     free(loads);

@@ -3,6 +3,7 @@
 #include "touches.h"
 #include "overlaps.h"
 #include "require.h"
+#include "state.h"
 
 #include <string.h>
 
@@ -148,6 +149,29 @@ static void check_lists(void) {
     }
 }
 
+static int cancels(void *arg) {
+    int *left = arg;
+    return !left || (*left)-- == 0;
+}
+
+/* Whoever checks a program is asked at its nodes, then at its steps. */
+static void check_cancelled(void) {
+    fx_node node = {.op = FX_OP_COPY, .out = {.base = FX_BASE_ARENA, .offset = 64}};
+    node.params.copy =
+        (fx_copy_params){.elem_bytes = 4, .d0 = 1, .d1 = 1, .d2 = 1, .d3 = 1, .d4 = 1, .d5 = 16, .xs5 = 1, .ys5 = 1};
+    for (int i = 1; i < FX_MAX_INPUTS; i++)
+        node.in[i].base = -1;
+    const fx_step step = {0};
+    const fx_program p = {.nodes = &node, .node_count = 1, .steps = &step, .step_count = 1, .arena_bytes = 128};
+    fx_error error;
+    for (int left = 0; left < 2; left++) {
+        int asked = left;
+        fx_poll poll = fx_poll_start_every(&(fx_interrupt){.is_wanted = cancels, .arg = &asked}, 0);
+        CHECK(fx_program_check_asking(&p, 1, fx_kernels_for(NULL), &poll, &error) == FX_ERR_CANCELLED);
+        CHECK(asked == -1);
+    }
+}
+
 /* A program of many nodes and pinned weights is checked in little time: not each node with each weight. */
 static void check_many(void) {
     enum { MANY = 40000 };
@@ -173,12 +197,16 @@ static void check_many(void) {
                     .load_count = 1,
                     .steps = &step,
                     .step_count = 1};
-    CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_OK);
+    CHECK(fx_program_check_overlaps(&p, 1, NULL, &error) == FX_OK);
+    fx_poll poll = fx_poll_start_every(&(fx_interrupt){.is_wanted = cancels}, 0);
+    CHECK(fx_program_check_overlaps(&p, 1, &poll, &error) == FX_ERR_CANCELLED);
+    poll.cancelled = 0;
+    CHECK(fx_program_check_asking(&p, 1, fx_kernels_for(NULL), &poll, &error) == FX_ERR_CANCELLED);
     load.address = BYTES + GRAIN * (int64_t)(MANY - 1);
-    CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_ERR_OVERLAP && error.is_load && !error.index);
+    CHECK(fx_program_check_overlaps(&p, 1, NULL, &error) == FX_ERR_OVERLAP && error.is_load && !error.index);
     load.address = BYTES + GRAIN * (int64_t)MANY;
     nodes[MANY / 2].out.offset = BYTES;
-    CHECK(fx_program_check_overlaps(&p, 1, &error) == FX_ERR_OVERLAP && error.index == MANY / 2);
+    CHECK(fx_program_check_overlaps(&p, 1, NULL, &error) == FX_ERR_OVERLAP && error.index == MANY / 2);
     free(nodes);
     free(pinned);
 }
@@ -189,6 +217,7 @@ int main(int argc, char **argv) {
         check_program();
         check_lists();
     }
+    check_cancelled();
     check_many();
     CHECK(!fx_ranges_meet((fx_range){3, 3}, (fx_range){0, 9}) && fx_ranges_meet((fx_range){3, 4}, (fx_range){0, 9}));
     CHECK(!fx_ranges_meet((fx_range){0, 3}, (fx_range){3, 9}));

@@ -320,7 +320,9 @@ def test_no_thread_looks_and_the_next_one_does(
         thread.add(one.look)
     assert "before runs only" in caplog.text
     thread.add(one.look)
-    time.sleep(5 * idle.SECONDS)
+    end = time.monotonic() + 20
+    while not one.looks and time.monotonic() < end:
+        wait_ms()
     thread.end()
     assert one.looks
 
