@@ -54,10 +54,9 @@ def compile(  # noqa: A001 (a public name)
     the artifact is the same. Only a complete artifact replaces a file at ``output``.
     ``weights`` says in which form large weights of products are stored: ``f32``, ``f16``, ``s8`` (8 bits), ``q4`` (4
     bits), or ``auto:1e-2``: as few bits as keep the error below 1e-2. Weights that the model has in blocks take a form
-    asked for by name where they are smaller in it; an error leaves them. The error is the relative L2 of the worst
-    output against f32, measured on ``calibrate``, arrays by input name or several such, or else on seeded noise;
-    narrowing stops at half of it, since other inputs may be worse. ``tell`` is called with a table of what was chosen,
-    which the artifact keeps.
+    that is named where they are smaller in it; an error leaves them. The error is the relative L2 of the worst output
+    against f32, measured on ``calibrate``, arrays by input name or several such, or else on seeded noise; narrowing
+    stops at half of it, since other inputs may be worse. ``tell`` is called with a table, which the artifact keeps.
     ``precision="f16"`` keeps maps between convolutions, and large weights unless ``weights`` says otherwise, in 16
     bits: half their bytes, two to four decimal digits. Sums, inputs and outputs stay float32. A run in which such a
     number is beyond 65,504 fails. Shapes must be known.
