@@ -53,10 +53,10 @@ def compile(  # noqa: A001 (a public name)
     what compiling adds to the process: what would not fit is refused before it is made, with a budget that takes it;
     the artifact is the same. Only a complete artifact replaces a file at ``output``.
     ``weights`` says in which form large weights of products are stored: ``f32``, ``f16``, ``s8`` (8 bits), ``q4`` (4
-    bits), or ``auto:1e-2``: as few bits as keep the error below 1e-2. The error is the relative L2 of the worst output
+    bits), or ``auto:1e-2``: as few bits as keep the error below 1e-2. Weights that the model has in blocks take a form
+    that is named where they are smaller in it; an error leaves them. The error is the relative L2 of the worst output
     against f32, measured on ``calibrate``, arrays by input name or several such, or else on seeded noise; narrowing
-    stops at half of it, since other inputs may be worse. ``tell`` is called with a table of what was chosen, which the
-    artifact keeps.
+    stops at half of it, since other inputs may be worse. ``tell`` is called with a table, which the artifact keeps.
     ``precision="f16"`` keeps maps between convolutions, and large weights unless ``weights`` says otherwise, in 16
     bits: half their bytes, two to four decimal digits. Sums, inputs and outputs stay float32. A run in which such a
     number is beyond 65,504 fails. Shapes must be known.
@@ -130,14 +130,13 @@ def compile_to(
         if wanted is not None:
             from flexnn.narrowing import narrowed
 
-            left = None if budget is None else max(budget.left, 1)
-            said = narrowed(contents, wanted, os.path.dirname(os.path.abspath(target)), left, progress)
+            left, folder = None if budget is None else max(budget.left, 1), os.path.dirname(os.path.abspath(target))
+            said = narrowed(contents, wanted, partial(_contents_again, model), folder, left, progress)
             model.about = model.about._replace(weights=said)
-            _forget_use(model)
             if tell is not None:
                 tell(said)
             reduce_outputs()  # now, as errors are those of whole outputs
-            contents = _contents(model, {}, precision=precision)
+            contents = _contents_again(model, precision)
         if kv_capacity is not None:
             from flexnn.artifact.kept_state import keep_state
 
@@ -305,12 +304,15 @@ def _reduced(
     return partial(reduce_outputs, model, reductions)
 
 
-def _forget_use(model: Model) -> None:
-    """Let constants count as unused again: those that only panels are made of are not stored beside them."""
+def _contents_again(model: Model, precision: str = "f32") -> Graph | StoredModel:
+    """Return the contents of a model whose shapes were bound before. Constants count as unused at first: those that
+    only panels are made of are not stored beside them.
+    """
     from flexnn.artifact.model_section import constants_of, source_of
 
     for constant in constants_of(model):
         source_of(constant).used = False
+    return _contents(model, {}, precision=precision)
 
 
 def _load(

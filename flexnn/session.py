@@ -251,7 +251,7 @@ class Session(StateCalls):
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
         *,
-        out: Mapping[str, Array] | Sequence[Array] | None = None,
+        out: Mapping[str, Array | None] | Sequence[Array | None] | None = None,
     ) -> list[Array]:
         """Run the model.
 
@@ -262,9 +262,9 @@ class Session(StateCalls):
             output_names: Names of the outputs to return; None: all, in the model's order.
             input_feed: Input arrays by name, with the model's shapes and types.
             out: Arrays to write outputs into, by name, or in the order of ``output_names``: contiguous, of the output's
-                shape and type, apart from each other and from the inputs. The session takes no memory for these
-                outputs; its budget still reserves it, unless it was opened with ``own_outputs=False``. A run that
-                fails may have written some.
+                shape and type, apart from each other and from the inputs; None where the session shall make one. The
+                session takes no memory for these outputs; its budget still reserves it, unless it was opened with
+                ``own_outputs=False``. A run that fails may have written some.
 
         Returns:
             One array for each name; those of ``out`` where it has them. Where numbers of a classifier stand for labels,
@@ -303,7 +303,7 @@ class Session(StateCalls):
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Any],
         *,
-        out: Mapping[str, Array] | Sequence[Array] | None = None,
+        out: Mapping[str, Array | None] | Sequence[Array | None] | None = None,
     ) -> list[Array]:
         """Run the model as ``run`` does, in a thread, while the event loop goes on.
 

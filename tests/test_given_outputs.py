@@ -124,6 +124,28 @@ def test_all_kinds_of_outputs(several: Path) -> None:
             session.run(["twice", "twice"], {"x": x}, out=[both, both.copy()])
 
 
+def test_none_stands_for_an_array_of_the_session(several: Path) -> None:
+    """In lists and mappings; where the session has none to give, it is refused."""
+    x = np.array([[0, 1, 2], [3, 0, 5]], np.float32)
+    with flexnn.Session(several, threads=1) as session:
+        expected = session.run(["again", "places"], {"x": x})
+        for names, out in (
+            (["again", "places"], [np.zeros_like(x), None]),
+            (["again", "places"], {"again": np.zeros_like(x), "places": None}),
+            (["places", "again"], [None, np.zeros_like(x)]),
+            (["again", "places"], [None, None]),
+        ):
+            found = dict(zip(names, session.run(names, {"x": x}, out=out), strict=True))
+            given = out.get("again") if isinstance(out, dict) else out[names.index("again")]
+            assert given is None or found["again"] is given
+            np.testing.assert_array_equal(found["again"], expected[0])
+            np.testing.assert_array_equal(found["places"], expected[1])
+    with flexnn.Session(several, threads=1, own_outputs=False) as session:
+        out = {port.name: None for port in session.get_outputs()}
+        with pytest.raises(ValueError, match="out has none for 'twice'"):
+            session.run(None, {"x": x}, out=out)
+
+
 def test_the_budget_need_not_hold_them(tmp_path: Path) -> None:
     artifact = Path(flexnn.compile(write_wide_model(tmp_path / "wide.onnx")))
     x = np.ones((1, 1, 512, 512), np.float32)

@@ -1,6 +1,7 @@
 """The choice of forms. By error: each layer's error is measured where its weights alone are in 8 bits, and other forms
 are as much worse as their rounding is. Layers are narrowed in the order of bytes saved for what the square of the error
-grows by, since errors of layers add up as squares; how far is measured.
+grows by, since errors of layers add up as squares; how far is measured. Weights that the model has in blocks are
+narrowed by form only.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flexnn.artifact.model_section import StoredModel
+from flexnn.artifact.model_section import StoredModel, source_of
 from flexnn.errors import CompileError, FlexNNError
 from flexnn.graph.ir import DTYPES, Graph
 from flexnn.graph.random_array import random_array
@@ -50,30 +51,48 @@ class _Step:
 def narrowed(
     contents: Graph | StoredModel,
     wanted: Wanted,
+    again: Callable[[], Graph | StoredModel],
     folder: str,
     memory: int | None = None,
     report: Report | None = None,
 ) -> str:
     """Mark the model's constants with the forms that are chosen for them; return the text of what was chosen.
 
-    Artifacts for measuring are made in ``folder``. Raises CompileError where errors cannot be measured.
+    ``again`` makes contents with the forms that constants are marked with. Artifacts for measuring are made in
+    ``folder``. Raises CompileError where errors cannot be measured.
     """
-    layers = layers_of(contents.weights)
     report = report or (lambda name, done, whole: None)
-    for at, layer in enumerate(layers):
-        report(f"rounding {layer.name}", at, len(layers))
-        weigh(layer, FORMS if not wanted.form else _forms_of(wanted.form))
+    layers = _weighed(contents, wanted, report)
     with tempfile.TemporaryDirectory(prefix=".flexnn-trial-", dir=folder) as place:
         trial = Trial(contents, place, memory)
         feeds = list(wanted.feeds) or _noise(contents, trial)
         if wanted.form:
             forms = {at: _fixed_form(layer, wanted.form) for at, layer in enumerate(layers)}
-            error = _measured(trial, layers, feeds, forms)
+            _mark(layers, forms)
+            error = _measured(trial, again, feeds)
         else:
             forms, error = _by_error(trial, layers, feeds, wanted.error, report)
-    for at, layer in enumerate(layers):
-        layer.source.form = forms.get(at, "f32")
+            _mark(layers, forms)
     return table(contents.weights, layers, forms, wanted, error)
+
+
+def _weighed(contents: Graph | StoredModel, wanted: Wanted, report: Report) -> list[Layer]:
+    """The layers with their figures. That numbers were read for these says nothing of what the artifact must hold."""
+    layers = layers_of(contents.weights, with_blocks=bool(wanted.form))
+    sources = [source_of(constant) for constant in contents.constants] if isinstance(contents, StoredModel) else []
+    unused = [source for source in sources if not source.used]
+    for at, layer in enumerate(layers):
+        report(f"rounding {layer.name}", at, len(layers))
+        weigh(layer, FORMS if not wanted.form else _forms_of(wanted.form))
+    for source in unused:
+        source.used = False
+    return layers
+
+
+def _mark(layers: list[Layer], forms: dict[int, str]) -> None:
+    for at, layer in enumerate(layers):
+        form = forms.get(at, layer.own)
+        layer.source.form = form if form != layer.own or form == "f32" else ""
 
 
 def _forms_of(form: str) -> tuple[str, ...]:
@@ -81,16 +100,24 @@ def _forms_of(form: str) -> tuple[str, ...]:
 
 
 def _fixed_form(layer: Layer, form: str) -> str:
-    """The form asked for, or of more bits where it does not fit."""
-    if form == "s8" and layer.rounding.get("s8b", np.inf) <= BLOCKS_GAIN * layer.rounding.get("s8", np.inf):
+    """The form asked for, or of more bits where it does not fit; the layer's own where that is one of them, or where
+    none is smaller.
+    """
+    if layer.own in _forms_of(form):
+        return layer.own
+    in_blocks = layer.rounding.get("s8b")
+    if form == "s8" and in_blocks is not None and in_blocks <= BLOCKS_GAIN * layer.rounding.get("s8", np.inf):
         return "s8b"
-    return next((each for each in (form, "s8") if each in layer.rounding), "f32")
+    return next((each for each in (form, "s8") if each in layer.rounding), layer.own)
 
 
-def _measured(trial: Trial, layers: list[Layer], feeds: list[Feed], forms: dict[int, str]) -> float | None:
-    """The error of a choice that stands; None where the model does not run on these inputs."""
+def _measured(trial: Trial, again: Callable[[], Graph | StoredModel], feeds: list[Feed]) -> float | None:
+    """The error of a choice that stands, and that constants are marked with; None where the model does not run on
+    these inputs.
+    """
     try:
-        return worst_error(trial.outputs(forms, layers, feeds), trial.outputs({}, layers, feeds))
+        exact = trial.outputs({}, [], feeds)
+        return worst_error(trial.of(again()).outputs({}, [], feeds), exact)
     except (FlexNNError, ValueError):
         return None
 

@@ -27,6 +27,8 @@ class Layer:
     source: ModelSource
     weights: list[Weight]
     """Different ones: what several nodes read is stored once."""
+    own: str = "f32"
+    """The form that they have without a choice: that of the model's blocks, where it has such."""
     rounding: dict[str, float] = field(default_factory=dict)
     """Relative L2 of the weights in each form that they fit into."""
     nbytes: dict[str, int] = field(default_factory=dict)
@@ -59,12 +61,14 @@ def _panels(weight: Weight) -> PanelSource | None:
 
 
 def in_form(panels: PanelSource, form: str) -> PanelSource:
-    """Return the same panels with their weights stored in another form."""
-    return replace(panels, wtype=form)
+    """Return the same panels with their weights stored in another form, rounded to it."""
+    return replace(panels, wtype=form, step=None, least=None, factors=None)
 
 
-def layers_of(weights: list[Weight]) -> list[Layer]:
-    """Return the layers among an artifact's weights, in their order, without figures."""
+def layers_of(weights: list[Weight], *, with_blocks: bool = False) -> list[Layer]:
+    """Return the layers among an artifact's weights, in their order, without figures. ``with_blocks``: also those whose
+    weights are integers with scales in blocks already.
+    """
     found: dict[int, Layer] = {}
     wide: set[int] = set()
     seen: set[str] = set()
@@ -76,30 +80,37 @@ def layers_of(weights: list[Weight]) -> list[Layer]:
         source = model_source(panels.weight)
         if source is None:
             continue
-        if not _may_be_narrow(panels):
+        layer = found.setdefault(id(source), Layer(source, [], panels.form.name))
+        layer.weights.append(weight)
+        if not _may_be_narrow(panels, with_blocks) or panels.form.name != layer.own:
             wide.add(id(source))
-        found.setdefault(id(source), Layer(source, [])).weights.append(weight)
     return [layer for key, layer in found.items() if key not in wide]
 
 
-def _may_be_narrow(panels: PanelSource) -> bool:
+def _may_be_narrow(panels: PanelSource, with_blocks: bool) -> bool:
     few = int(np.prod(panels.shape)) < WEIGHTS_MIN or is_narrow(panels.shape[0], panels.shape[1], panels.group)
-    return panels.wtype == "f32" and panels.step is None and not panels.is_depthwise and not few
+    in_blocks = with_blocks and panels.step is not None and panels.form.block > 0
+    is_wide = panels.wtype == "f32" and panels.step is None
+    return (is_wide or in_blocks) and not panels.is_depthwise and not few
 
 
 def weigh(layer: Layer, forms: tuple[str, ...]) -> None:
-    """Fill in bytes and rounding of each form that fits."""
-    layer.nbytes["f32"] = sum(weight.nbytes for weight in layer.weights)
+    """Fill in bytes of its own form and of f32, and bytes and rounding of each of these forms that fits and is smaller
+    than its own.
+    """
+    layer.nbytes["f32"] = sum(in_form(panels_of(weight), "f32").nbytes for weight in layer.weights)
+    layer.nbytes[layer.own] = sum(weight.nbytes for weight in layer.weights)
     for form in forms:
         each = [in_form(panels_of(weight), form) for weight in layer.weights]
-        if any(panels.form.name != form for panels in each):
+        nbytes = sum(panels.nbytes for panels in each)
+        if any(panels.form.name != form for panels in each) or nbytes >= layer.nbytes[layer.own]:
             continue
         try:
             error = [_squares(panels) for panels in each]
         except GraphError:  # numbers too large for this form
             continue
         layer.rounding[form] = float(np.sqrt(sum(off for off, _ in error) / (sum(all_ for _, all_ in error) or 1.0)))
-        layer.nbytes[form] = sum(panels.nbytes for panels in each)
+        layer.nbytes[form] = nbytes
 
 
 def _squares(panels: PanelSource) -> tuple[float, float]:

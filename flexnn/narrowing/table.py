@@ -16,13 +16,13 @@ _NAME_MAX = 48
 def table(
     weights: Sequence[Weight], layers: Sequence[Layer], forms: Mapping[int, str], wanted: Wanted, error: float | None
 ) -> str:
-    """Return the text. ``weights``: all of the artifact with floats; ``error``: measured with all layers."""
+    """Return the text. ``weights``: all of the artifact without a choice; ``error``: measured with all layers."""
     rows = [("layer", "form", "bytes", "of f32", "rounding", "output" if not wanted.form else "")]
     before = after = 0
     for at, layer in enumerate(layers):
-        form = forms.get(at, "f32")
+        form = forms.get(at, layer.own)
         wide, own = layer.nbytes["f32"], layer.nbytes[form]
-        before, after = before + wide, after + own
+        before, after = before + layer.nbytes[layer.own], after + own
         off = layer.rounding.get(form, 0.0)
         base = layer.rounding.get("s8") or 0.0
         output = layer.error * (off / base if base else 1.0)
@@ -44,9 +44,10 @@ def table(
     total = sum({weight.offset: weight.nbytes for weight in weights}.values())
     on = f"{len(wanted.feeds)} given inputs" if wanted.feeds else "seeded noise"
     said = f"error {error:.2e} on {on}" if error is not None else f"error not measured: the model does not run on {on}"
-    kept = sum(form != "f32" for form in forms.values())
+    kept = sum(forms.get(at, layer.own) != layer.own for at, layer in enumerate(layers))
+    of = "f32" if all(layer.own == "f32" for layer in layers) else "the model's own weights"
     lines.append(
         f"weights {wanted}: {kept} of {len(layers)} layers narrowed, weights {format_bytes(total)} ->"
-        f" {format_bytes(total - before + after)}, {said} (relative L2 of the worst output against f32)"
+        f" {format_bytes(total - before + after)}, {said} (relative L2 of the worst output against {of})"
     )
     return "\n".join(line.rstrip() for line in lines)

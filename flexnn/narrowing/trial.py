@@ -1,4 +1,4 @@
-"""An artifact of floats in a folder of its own, in which weights are rounded and runs show what that does."""
+"""An artifact in a folder of its own, in which floats are rounded and runs show what that does."""
 
 from __future__ import annotations
 
@@ -28,12 +28,17 @@ class Trial:
     def __init__(self, contents: Graph | StoredModel, folder: str, memory: int | None) -> None:
         self._path = os.path.join(folder, "trial.flexnn")
         self._memory = memory
+        self._folder = folder
         write_artifact(contents, self._path, bytes(32), lasting=False)
         with open(self._path, "rb") as file:
             self._header = Header.unpack(file.read(HEADER_BYTES), os.fstat(file.fileno()).st_size)
             file.seek(self._header.crc_offset)
             self._crcs = np.frombuffer(file.read(4 * self._header.crc_count), "<u4").copy()
         self._forms: dict[int, str] = {}
+
+    def of(self, contents: Graph | StoredModel) -> Trial:
+        """Return that of other contents, instead of this one."""
+        return Trial(contents, self._folder, self._memory)
 
     def inputs(self) -> list[tuple[str, tuple[int | str | None, ...], np.dtype[np.generic]]]:
         """Return name, shape and type of each input."""

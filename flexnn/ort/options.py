@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import errors
+from .lacking import refuse
 from .logs import say
 
 if TYPE_CHECKING:
@@ -40,6 +41,16 @@ class ExecutionOrder(IntEnum):
     MEMORY_EFFICIENT = 2
 
 
+_WEIGHTS = "write the weights into the model, and open that"
+_CHANGES = {
+    "add_initializer": _WEIGHTS,
+    "add_external_initializers": _WEIGHTS,
+    "add_external_initializers_from_files_in_memory": _WEIGHTS,
+    "add_active_adapter": "merge the adapter into the model's weights, and open the merged model",
+}
+"""Methods without which a run would have other numbers, and what to do instead."""
+
+
 class _Options:
     """Fields with defaults, and entries by name. Other fields are taken, with a line; pickles hold all."""
 
@@ -60,6 +71,8 @@ class _Options:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
         def taken(*_: Any, **__: Any) -> None:
+            if name in _CHANGES:
+                refuse(f"{type(self).__name__}.{name}", _CHANGES[name])
             say(f"{type(self).__name__}.{name} changes nothing")
 
         return taken

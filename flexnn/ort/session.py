@@ -15,9 +15,10 @@ from .account import account
 from .errors import InvalidArgument, InvalidProtobuf, NoSuchFile, opening_error, running_error
 from .inputs import arrays_of
 from .logs import ERROR, falls_back, say, stands_in
+from .memory import CPU, OrtAllocatorType, OrtMemoryInfo
 from .options import RunOptions, SessionOptions
 from .report import report
-from .values import IOBinding, OrtValue
+from .values import IOBinding, OrtValue, run_vectors
 
 if TYPE_CHECKING:
     from flexnn.asynchronous import Calls
@@ -223,6 +224,18 @@ class InferenceSession:
         feed = {name: value.numpy() for name, value in input_dict_ort_values.items()}
         return [OrtValue(array) for array in self.run(output_names, feed, run_options)]
 
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: Sequence[OrtValue],
+        fetch_names: Sequence[str],
+        fetches: list[OrtValue],
+        fetch_devices: Sequence[Any] = (),
+    ) -> None:
+        """Run on values in the order of their names. The outputs are put into ``fetches``; those it has are written."""
+        run_vectors(self, run_options, dict(zip(feed_names, feeds, strict=True)), list(fetch_names), fetches)
+
     def io_binding(self) -> IOBinding:
         """Return a binding for this session."""
         return IOBinding(self)
@@ -257,6 +270,33 @@ class InferenceSession:
     def get_session_options(self) -> SessionOptions:
         """Return the options."""
         return self._sess_options
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Return where each input lies: in the CPU's memory."""
+        return [OrtMemoryInfo(CPU, OrtAllocatorType.ORT_ARENA_ALLOCATOR) for _ in self._inputs_meta]
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Return where each output lies: in the CPU's memory."""
+        return [OrtMemoryInfo(CPU, OrtAllocatorType.ORT_ARENA_ALLOCATOR) for _ in self._outputs_meta]
+
+    def create_ortvalue_from_shape_and_type(
+        self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
+        """Return a value of its own memory."""
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id)
+
+    def get_tuning_results(self) -> list[Any]:
+        """Return none: kernels are measured and chosen by FlexNN."""
+        return []
+
+    def set_tuning_results(self, results: Any, *, error_on_invalid: bool = False) -> None:
+        """Take the call: kernels are measured and chosen by FlexNN."""
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Take the call: there is one provider, without options."""
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Do nothing: there is none."""
 
     def get_providers(self) -> list[str]:
         """Return the CPU's."""

@@ -82,3 +82,6 @@ def print_debug_info() -> None:
 def create_and_register_allocator(*_: Any, **__: Any) -> None:
     """Take an allocator; each session has its arena."""
     say("create_and_register_allocator changes nothing")
+
+
+create_and_register_allocator_v2 = create_and_register_allocator

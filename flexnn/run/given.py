@@ -13,9 +13,12 @@ from flexnn.graph.ports import Port
 
 from .outputs import check_fits
 
+Given = Mapping[str, Array | None] | Sequence[Array | None]
+"""Arrays of the caller's."""
+
 
 def placed(
-    out: Mapping[str, Array] | Sequence[Array] | None,
+    out: Given | None,
     wanted: Sequence[int] | None,
     ports: Sequence[Port],
     inputs: Sequence[Array],
@@ -24,11 +27,13 @@ def placed(
 ) -> list[Array | None]:
     """Return the array that each output goes to, in the model's order; None: one of the session's.
 
-    ``out`` has them by name, or in the order of the outputs that are ``wanted`` (None: all). Raises ValueError,
-    TypeError.
+    ``out`` has them by name, or in the order of the outputs that are ``wanted`` (None: all); None stands for one of the
+    session's there, too. Raises ValueError, TypeError.
     """
     arrays: list[Array | None] = [None] * len(ports)
     for number, array in _numbered(out, wanted, ports):
+        if array is None:
+            continue
         if arrays[number] is not None:
             raise ValueError(f"out has two arrays for output {ports[number].name!r}")
         _check(array, ports[number])
@@ -41,9 +46,7 @@ def placed(
     return arrays
 
 
-def _numbered(
-    out: Mapping[str, Array] | Sequence[Array] | None, wanted: Sequence[int] | None, ports: Sequence[Port]
-) -> list[tuple[int, Any]]:
+def _numbered(out: Given | None, wanted: Sequence[int] | None, ports: Sequence[Port]) -> list[tuple[int, Any]]:
     numbers = range(len(ports)) if wanted is None else wanted
     if out is None:
         return []

@@ -298,7 +298,11 @@ def of_halves(x: Const) -> Const:
 
 
 def _chosen_form(weights: Const) -> str:
-    """The form that was chosen for the constant of which weights are a view; "": there is none."""
+    """The form that was chosen for the constant of which weights are a view, or for the integers of which their blocks
+    are made; "": there is none.
+    """
+    if weights.narrow is not None and not weights.narrow.block:
+        return ""
     source = sources.model_source(weights.source)
     return source.form if source is not None else ""
 
@@ -308,8 +312,10 @@ def stored_form(weights: Const, axis: int, repeats: int = 1) -> tuple[str, Weigh
     ``axis``, one after the other, ``repeats`` times. Integers that do not fit are stored as halves, which round them.
     """
     narrow, count = weights.narrow, weights.shape[axis]
+    if chosen := _chosen_form(weights):
+        return chosen, None
     if narrow is None:
-        return _chosen_form(weights) or pack.STORED_AS, None
+        return pack.STORED_AS, None
     if narrow.block or not narrow.is_signed or (narrow.axis != axis and not narrow.is_even):
         return "f16", None
     steps = narrow.steps or array_const(weights.name, np.ones(1, np.float32))
@@ -333,8 +339,9 @@ def table_panels(x: Const) -> PanelSource | None:
         return None
     made_of = x.narrow.whole if x.narrow else x
     wtype, step, least, factors = block_form(x, 0) or (*stored_form(x, 0), None, None)
+    is_in_blocks = x.narrow is not None and (FORMS[wtype].block > 0 or _chosen_form(x) != "")
     is_rounded = x.narrow is not None and wtype == "f16" and made_of.dtype != "f16"
-    if is_rounded or (not (FORMS[wtype].block and x.narrow) and tied_source(made_of) is None):
+    if is_rounded or (not is_in_blocks and tied_source(made_of) is None):
         return None
     rows, columns = x.shape
     source = rows_source(tied_source(x) or x.source, x.shape)
@@ -358,10 +365,10 @@ def _double_form(narrow: Narrow) -> BlockForm | None:
 
 def block_form(weights: Const, axis: int) -> BlockForm | None:
     """Return wtype, step, least and factors of a PanelSource that stores a matrix whose numbers have steps in blocks
-    exactly; its output channels are the slices of ``axis``. None: no form does.
+    exactly; its output channels are the slices of ``axis``. None: no form does, or another one was chosen.
     """
     narrow = weights.narrow
-    if narrow is None or narrow.axis != axis or narrow.steps is None:
+    if narrow is None or narrow.axis != axis or narrow.steps is None or _chosen_form(weights):
         return None
     if (double := _double_form(narrow)) is not None:
         return double
