@@ -13,7 +13,8 @@ from ..panels import is_narrow
 from ..sources import ArraySource, MappedSource
 from .constant import Const, stored_form
 from .context import Context, Value, lowers
-from .spatial import Window, auto_pads, from_image, seen_taps, spatial_rank, to_image, window
+from .spatial import Window, auto_pads, from_image, is_volume, seen_taps, spatial_rank, to_image, window
+from .volumes import convolve_volume, from_volume, to_volume
 
 
 def window_attrs(w: Window) -> dict[str, Attr]:
@@ -21,9 +22,12 @@ def window_attrs(w: Window) -> dict[str, Attr]:
     return {"kernel": w.kernel, "strides": w.strides, "dilations": w.dilations, "pads": w.pads}
 
 
-def emit_conv(ctx: Context, x: Value, w: Window, panels: PanelSource, sums: str = "f32") -> int:
+def emit_conv(
+    ctx: Context, x: Value, w: Window, panels: PanelSource, sums: str = "f32", residual: Value | None = None
+) -> int:
     """A conv or dwconv node over the image ``x``; depthwise where each channel has one filter of its own."""
-    return ctx.emit_panels(panels.op, x, window_attrs(w) | NO_ACT | {"sums": sums} | panels.attrs, panels)
+    attrs = window_attrs(w) | NO_ACT | {"sums": sums} | panels.attrs
+    return ctx.emit_panels(panels.op, [x] if residual is None else [x, residual], attrs, panels)
 
 
 def conv_op(cin_group: int, cout: int, group: int) -> str:
@@ -32,7 +36,7 @@ def conv_op(cin_group: int, cout: int, group: int) -> str:
 
 
 def _weights(ctx: Context, rank: int, weights: Const) -> Const:
-    """The weights as [a, b, kh, kw], checked against kernel_shape."""
+    """The weights as [a, b, kh, kw], of volumes [a, b, kd, kh, kw], checked against kernel_shape."""
     if len(weights.shape) != rank + 2 or weights.dtype != "f32" or 0 in weights.shape:
         raise ctx.error(f"weights of shape {weights.shape} and type {weights.dtype}")
     kernel = ctx.integers("kernel_shape") or list(weights.shape[2:])
@@ -61,26 +65,49 @@ def conv(ctx: Context) -> list[Value]:
 
 def convolve(ctx: Context, x: Value, weights: Const, bias: Const | None, sums: str = "f32") -> Value:
     """The convolution of a node with Conv's attributes. ``sums``: i32 of integers, exact."""
-    rank = spatial_rank(ctx, x)
+    rank = 3 if is_volume(ctx, x) and sums == "f32" else spatial_rank(ctx, x)
     weights = _weights(ctx, rank, weights)
     cout, cin_group = weights.shape[:2]
     group = ctx.integer("group", 1)
     if group < 1 or cout % group or ctx.shape(x)[1] != cin_group * group:
         raise ctx.error(f"input {ctx.shape(x)}, weights {weights.shape}, attribute group={group} do not fit together")
-    w = window(ctx, rank, list(weights.shape[4 - rank :]))
-    image = to_image(ctx, x)
-    auto_pads(ctx, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
+    w = window(ctx, rank, list(weights.shape[-rank:]))
     _check_bias(ctx, bias, cout)
+    if rank == 3:
+        volume = to_volume(ctx, x)
+        auto_pads(ctx, w, ctx.shape(volume)[1:4])
+
+        def of(image: Value, w: Window, weights: Const, bias: Const | None, residual: Value | None) -> Value:
+            return _convolve_image(ctx, image, w, weights, bias, group, residual=residual)
+
+        return from_volume(ctx, convolve_volume(ctx, volume, w, weights, bias, of))
+    image = to_image(ctx, x)
+    auto_pads(ctx, w, ctx.shape(image)[1:3])
+    return from_image(ctx, _convolve_image(ctx, image, w, weights, bias, group, sums), rank)
+
+
+def _convolve_image(
+    ctx: Context,
+    image: Value,
+    w: Window,
+    weights: Const,
+    bias: Const | None,
+    group: int,
+    sums: str = "f32",
+    residual: Value | None = None,
+) -> Value:
+    """The convolution of an image, added to ``residual``."""
     if not ctx.in_run:
+        w = Window(w.kernel[:], w.strides, w.dilations, w.pads[:])
         weights = _seen(weights, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
-    shape = (cout, cin_group, w.kernel[0], w.kernel[1])
+    shape = (*weights.shape[:2], w.kernel[0], w.kernel[1])
     wtype, step = stored_form(weights, 0)
     source = weights.source
     if sums == "i32" and w.kernel[0] * w.kernel[1] * cin_group > _core.exact_terms(wtype):
         source, shape, group = _in_wider_groups(source, shape, group)
-    op = conv_op(shape[1], cout, group)
+    op = conv_op(shape[1], shape[0], group)
     panels = PanelSource(op, shape, group, source, bias.source if bias else None, wtype=wtype, step=step)
-    return from_image(ctx, emit_conv(ctx, image, w, panels, sums), rank)
+    return emit_conv(ctx, image, w, panels, sums, residual)
 
 
 def _seen(weights: Const, w: Window, sizes: tuple[int, int]) -> Const:

@@ -8,22 +8,29 @@ from ..build import MAXIMUM
 from ..ir import Attr
 from .context import Context, Value, lowers
 from .convolution import window_attrs
-from .spatial import auto_pads, from_image, spatial_rank, to_image, window
+from .spatial import Window, auto_pads, from_image, is_volume, spatial_rank, to_image, window
+from .volumes import from_volume, slide_volume, to_volume
 
 
 @lowers("MaxPool", "AveragePool")
 def pool(ctx: Context) -> list[Value]:
     """https://onnx.ai/onnx/operators/onnx__MaxPool.html, onnx__AveragePool.html."""
     x = ctx.input(0)
-    rank = spatial_rank(ctx, x)
+    rank = 3 if is_volume(ctx, x) else spatial_rank(ctx, x)
     kernel = ctx.integers("kernel_shape")
     w = window(ctx, rank, kernel)
-    image = to_image(ctx, x)
-    auto_pads(ctx, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
+    image = to_volume(ctx, x) if rank == 3 else to_image(ctx, x)
+    auto_pads(ctx, w, ctx.shape(image)[1:-1])
     attrs: dict[str, Attr] = {"kind": "avg" if ctx.node.op_type == "AveragePool" else "max"}
     attrs |= {"ceil_mode": ctx.integer("ceil_mode", 0), "count_include_pad": ctx.integer("count_include_pad", 0)}
     ctx.attr("storage_order")  # orders the Indices output only, which is refused
-    return [from_image(ctx, _slide(ctx, image, attrs | window_attrs(w)), rank)]
+
+    def slide(image: Value, w: Window) -> Value:
+        return _slide(ctx, image, attrs | window_attrs(w))
+
+    if rank == 3:
+        return [from_volume(ctx, slide_volume(ctx, image, w, slide))]
+    return [from_image(ctx, slide(image, w), rank)]
 
 
 def _slide(ctx: Context, image: Value, attrs: dict[str, Attr]) -> Value:
