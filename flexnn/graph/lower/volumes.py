@@ -65,7 +65,7 @@ def volume_of(ctx: Context, image: Value, n: int, d: int) -> Value:
 def convolve_volume(ctx: Context, volume: Value, w: Window, weights: Const, bias: Const | None, of: Convolution) -> Value:
     """The convolution of a volume, by convolutions of images."""
     depth, plane = parted(w)
-    n, d, *_ = ctx.shape(volume)
+    n, d, height, width, c = ctx.shape(volume)
     if not ctx.in_run:
         seen = seen_taps(depth, 0, d)
         if len(seen) < depth.kernel[0] and (weights.narrow is None or not weights.narrow.block):
@@ -75,23 +75,26 @@ def convolve_volume(ctx: Context, volume: Value, w: Window, weights: Const, bias
     taps = depth.kernel[0]
     if taps > 1 and plane.kernel == [1, 1] and not any(plane.pads):
         thin = _slice(ctx, volume, 2, plane.strides)
-        _, _, h, width, c = ctx.shape(thin)
+        _, _, height, width, _ = ctx.shape(thin)
         flat = weights.reshaped((*weights.shape[:2], taps, 1))
         y = of(rows(ctx, thin), along_depth(depth), flat, bias, None)
-        return ctx.reshape(y, (n, ctx.shape(y)[1], h, width, weights.shape[0]))
+        return ctx.reshape(y, (n, ctx.shape(y)[1], height, width, weights.shape[0]))
     reach = (taps - 1) * depth.dilations[0] + 1
     out = (d + sum(depth.pads) - reach) // depth.strides[0] + 1
     if out < 1:
         raise ctx.error(f"a window of {taps} does not fit into {d} elements")
+    if taps > 1:  # in the order of memory that images have, whatever the input's is: it is moved once, not for each tap
+        volume = ctx.reshape(volume, (n, d, height * width * c, 1, 1))
     volume = _padded(ctx, volume, *depth.pads)
     parts = [_slice(ctx, volume, 1, depth.strides, tap * depth.dilations[0], out) for tap in range(taps)]
-    if 1 < taps and taps * weights.shape[1] <= GATHERED_CHANNELS and weights.shape[1] == ctx.shape(volume)[4]:
-        parts = [ctx.emit("concat", parts, {"axis": 4})]
-        cout, cin, _, *kernel = weights.shape
-        weights = weights.transposed([0, 2, 1, 3, 4]).reshaped((cout, taps * cin, 1, *kernel))
+    parts = [ctx.reshape(part, (n * out, height, width, c)) for part in parts]
+    if 1 < taps and taps * c <= GATHERED_CHANNELS and weights.shape[1] == c:
+        parts = [ctx.emit("concat", parts, {"axis": 3})]
+        cout, _, _, *kernel = weights.shape
+        weights = weights.transposed([0, 2, 1, 3, 4]).reshaped((cout, taps * c, 1, *kernel))
     y: Value | None = None
     for tap, part in enumerate(parts):
-        y = of(images(ctx, part), plane, weights.depth(tap), None if tap else bias, y)
+        y = of(part, plane, weights.depth(tap), None if tap else bias, y)
     assert y is not None
     return volume_of(ctx, y, n, out)
 
