@@ -146,3 +146,34 @@ def test_open_volumes_run_native_at_every_budget(tmp_path, budget):
             assert got.shape == want.shape
             np.testing.assert_allclose(got, want, atol=1e-4 * max(1.0, float(np.abs(want).max(initial=0))))
         assert session.statistics()["hosted_operators"] == {}
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_transposed_convolutions_of_volumes(data):
+    group = data.draw(st.sampled_from([1, 1, 2]))
+    kernel = [data.draw(st.integers(1, 3)) for _ in range(3)]
+    is_block = data.draw(st.booleans())
+    attrs = {"strides": kernel if is_block else [data.draw(st.integers(1, 2)) for _ in range(3)], "group": group}
+    if not is_block:
+        attrs["pads"] = [data.draw(st.integers(0, k - 1)) for k in kernel * 2]
+        attrs["output_padding"] = [data.draw(st.integers(0, s - 1)) for s in attrs["strides"]]
+    x = (data.draw(st.integers(1, 2)), 6, *(data.draw(st.integers(2, 4)) for _ in range(3)))
+    constants = {"w": weights(6, 5, *kernel), "b": weights(5 * group, seed=2)}
+    node = helper.make_node("ConvTranspose", ["x", *constants], ["y"], **attrs)
+    assert {"conv", "dwconv"} & set(ops_of(check_model(model_of([node], {"x": x}, ["y"], constants))))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("scales", [[2, 2, 2], [1, 2, 3], [2, 1, 1], [0.5, 2, 1.5]])
+def test_resized_volumes(mode, scales):
+    constants = {"s": np.array([1, 1, *scales], np.float32)}
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode=mode)
+    graph = check_model(model_of([node], {"x": (2, 3, 4, 6, 8)}, ["y"], constants))
+    assert set(ops_of(graph)) <= {"resize", "copy"}
+
+
+def test_instance_normalization_of_volumes():
+    constants = {"s": weights(6), "b": weights(6, seed=2)}
+    node = helper.make_node("InstanceNormalization", ["x", *constants], ["y"])
+    assert "instance_norm" in ops_of(check_model(model_of([node], {"x": (2, 6, 4, 5, 3)}, ["y"], constants)))

@@ -31,11 +31,6 @@ def spatial_rank(ctx: Context, value: Value) -> int:
     return rank
 
 
-def is_volume(ctx: Context, value: Value) -> bool:
-    """Whether a value has three spatial dimensions."""
-    return len(ctx.shape(value)) == 5
-
-
 def to_image(ctx: Context, value: Value) -> Value:
     """[n,c,h,w] or [n,c,w] as [n,h,w,c]."""
     shape = ctx.shape(value)
@@ -69,8 +64,8 @@ def window(ctx: Context, rank: int, kernel: list[int]) -> Window:
 
 
 def seen_taps(w: Window, axis: int, size: int) -> range:
-    """Taps of the kernel along an axis, height (0) or width (1), that meet the input of this size, and those between them; the
-    others only ever meet padding. Of 3 taps over 1 pixel with a pad of 1 only the middle one is left.
+    """Taps of the kernel along an axis, height (0) or width (1), that meet the input of this size, and those between
+    them; the others only ever meet padding. Of 3 taps over 1 pixel with a pad of 1 only the middle one is left.
     """
     taps, stride, step = range(w.kernel[axis]), w.strides[axis], w.dilations[axis]
     before, after = w.pads[axis], w.pads[axis + len(w.kernel)]

@@ -13,7 +13,7 @@ from math import prod
 from ..ir import Attr
 from .constant import Const
 from .context import Context, Value
-from .spatial import Window, seen_taps
+from .spatial import Window, from_image, seen_taps, spatial_rank, to_image
 
 GATHERED_CHANNELS = 16
 """Most input channels of a kernel, of all its depths, whose depths are gathered: the sums of so few are soon computed,
@@ -23,14 +23,19 @@ Convolution = Callable[[Value, Window, Const, "Const | None", "Value | None"], V
 """Convolution of images by a window and weights, with a bias or none, added to a residual or to none."""
 
 
-def to_volume(ctx: Context, value: Value) -> Value:
-    """[n,c,d,h,w] as [n,d,h,w,c]."""
-    return ctx.transpose(value, [0, 2, 3, 4, 1])
+def maps_rank(ctx: Context, value: Value) -> int:
+    """1, 2 or 3 spatial dimensions of [n, c, ...]. Raises GraphError."""
+    return 3 if len(ctx.shape(value)) == 5 else spatial_rank(ctx, value)
 
 
-def from_volume(ctx: Context, value: Value) -> Value:
-    """The way back from ``to_volume``."""
-    return ctx.transpose(value, [0, 4, 1, 2, 3])
+def to_maps(ctx: Context, value: Value, rank: int) -> Value:
+    """[n,c,d,h,w] as [n,d,h,w,c]; with fewer spatial dimensions as an image."""
+    return ctx.transpose(value, [0, 2, 3, 4, 1]) if rank == 3 else to_image(ctx, value)
+
+
+def from_maps(ctx: Context, value: Value, rank: int) -> Value:
+    """The way back from ``to_maps``."""
+    return ctx.transpose(value, [0, 4, 1, 2, 3]) if rank == 3 else from_image(ctx, value, rank)
 
 
 def parted(w: Window) -> tuple[Window, Window]:
@@ -62,7 +67,9 @@ def volume_of(ctx: Context, image: Value, n: int, d: int) -> Value:
     return ctx.reshape(image, (n, d, *ctx.shape(image)[1:]))
 
 
-def convolve_volume(ctx: Context, volume: Value, w: Window, weights: Const, bias: Const | None, of: Convolution) -> Value:
+def convolve_volume(
+    ctx: Context, volume: Value, w: Window, weights: Const, bias: Const | None, of: Convolution
+) -> Value:
     """The convolution of a volume, by convolutions of images."""
     depth, plane = parted(w)
     n, d, height, width, c = ctx.shape(volume)
@@ -77,8 +84,8 @@ def convolve_volume(ctx: Context, volume: Value, w: Window, weights: Const, bias
         thin = _slice(ctx, volume, 2, plane.strides)
         _, _, height, width, _ = ctx.shape(thin)
         flat = weights.reshaped((*weights.shape[:2], taps, 1))
-        y = of(rows(ctx, thin), along_depth(depth), flat, bias, None)
-        return ctx.reshape(y, (n, ctx.shape(y)[1], height, width, weights.shape[0]))
+        sums = of(rows(ctx, thin), along_depth(depth), flat, bias, None)
+        return ctx.reshape(sums, (n, ctx.shape(sums)[1], height, width, weights.shape[0]))
     reach = (taps - 1) * depth.dilations[0] + 1
     out = (d + sum(depth.pads) - reach) // depth.strides[0] + 1
     if out < 1:
@@ -88,7 +95,7 @@ def convolve_volume(ctx: Context, volume: Value, w: Window, weights: Const, bias
     volume = _padded(ctx, volume, *depth.pads)
     parts = [_slice(ctx, volume, 1, depth.strides, tap * depth.dilations[0], out) for tap in range(taps)]
     parts = [ctx.reshape(part, (n * out, height, width, c)) for part in parts]
-    if 1 < taps and taps * c <= GATHERED_CHANNELS and weights.shape[1] == c:
+    if taps > 1 and taps * c <= GATHERED_CHANNELS and weights.shape[1] == c:
         parts = [ctx.emit("concat", parts, {"axis": 3})]
         cout, _, _, *kernel = weights.shape
         weights = weights.transposed([0, 2, 1, 3, 4]).reshaped((cout, taps * c, 1, *kernel))
