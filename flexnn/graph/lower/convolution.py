@@ -16,7 +16,7 @@ from ..sources import ArraySource, MappedSource
 from .constant import Const, stored_form
 from .context import Context, Value, lowers
 from .spatial import Window, auto_pads, seen_taps, spatial_rank, window
-from .volumes import Convolution, convolve_volume, from_maps, maps_rank, to_maps
+from .volumes import Filters, convolve_volume, from_maps, maps_rank, to_maps
 
 
 def window_attrs(w: Window) -> dict[str, Attr]:
@@ -77,33 +77,19 @@ def convolve(ctx: Context, x: Value, weights: Const, bias: Const | None, sums: s
     _check_bias(ctx, bias, cout)
     image = to_maps(ctx, x, rank)
     auto_pads(ctx, w, ctx.shape(image)[1:-1])
+    filters = Filters(weights, bias, group)
     if rank == 3:
-        y = convolve_volume(ctx, image, w, weights, bias, _of_images(ctx, group))
+        y = convolve_volume(ctx, image, w, filters, _convolve_image)
     else:
-        y = _convolve_image(ctx, image, w, weights, bias, group, sums)
+        y = _convolve_image(ctx, image, w, filters, sums=sums)
     return from_maps(ctx, y, rank)
 
 
-def _of_images(ctx: Context, group: int) -> Convolution:
-    """The convolution of images that one of volumes is made of."""
-
-    def of(image: Value, w: Window, weights: Const, bias: Const | None, residual: Value | None) -> Value:
-        return _convolve_image(ctx, image, w, weights, bias, group, residual=residual)
-
-    return of
-
-
 def _convolve_image(
-    ctx: Context,
-    image: Value,
-    w: Window,
-    weights: Const,
-    bias: Const | None,
-    group: int,
-    sums: str = "f32",
-    residual: Value | None = None,
+    ctx: Context, image: Value, w: Window, filters: Filters, residual: Value | None = None, sums: str = "f32"
 ) -> Value:
     """The convolution of an image, added to ``residual``."""
+    weights, bias, group = filters
     if not ctx.in_run:
         w = Window(w.kernel[:], w.strides, w.dilations, w.pads[:])
         weights = _seen(weights, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
@@ -194,8 +180,8 @@ def conv_transpose(ctx: Context) -> list[Value]:
         image = ctx.emit("pad", [image], pads | {"value": 0.0, "value_int": 0})
     unpadded = Window(w.kernel, [1] * len(axes), w.dilations, [0] * (2 * len(axes)))
     if rank == 3:
-        turned = _turned(weights, group)
-        return [from_maps(ctx, convolve_volume(ctx, image, unpadded, turned, bias, _of_images(ctx, group)), rank)]
+        filters = Filters(_turned(weights, group), bias, group)
+        return [from_maps(ctx, convolve_volume(ctx, image, unpadded, filters, _convolve_image), rank)]
     cout = cout_group * group
     wtype, step = stored_form(weights, 1, group)
     panels = PanelSource(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import NamedTuple
 
 from ..ir import Attr
 from .constant import Const
@@ -19,13 +20,25 @@ GATHERED_CHANNELS = 16
 """Most input channels of a kernel, of all its depths, whose depths are gathered: the sums of so few are soon computed,
 and writing and reading them again takes longer."""
 
-Convolution = Callable[[Value, Window, Const, "Const | None", "Value | None"], Value]
-"""Convolution of images by a window and weights, with a bias or none, added to a residual or to none."""
+
+class Filters(NamedTuple):
+    """What a convolution multiplies by and adds."""
+
+    weights: Const
+    bias: Const | None
+    group: int
+
+
+Convolution = Callable[[Context, Value, Window, Filters, "Value | None"], Value]
+"""Convolution of images, added to a residual or to none."""
 
 
 def maps_rank(ctx: Context, value: Value) -> int:
     """1, 2 or 3 spatial dimensions of [n, c, ...]. Raises GraphError."""
-    return 3 if len(ctx.shape(value)) == 5 else spatial_rank(ctx, value)
+    rank = len(ctx.shape(value)) - 2
+    if rank > 3:
+        raise ctx.error(f"input of shape {ctx.shape(value)}: only one, two or three spatial dimensions are supported")
+    return rank if rank == 3 else spatial_rank(ctx, value)
 
 
 def to_maps(ctx: Context, value: Value, rank: int) -> Value:
@@ -67,11 +80,10 @@ def volume_of(ctx: Context, image: Value, n: int, d: int) -> Value:
     return ctx.reshape(image, (n, d, *ctx.shape(image)[1:]))
 
 
-def convolve_volume(
-    ctx: Context, volume: Value, w: Window, weights: Const, bias: Const | None, of: Convolution
-) -> Value:
+def convolve_volume(ctx: Context, volume: Value, w: Window, filters: Filters, of: Convolution) -> Value:
     """The convolution of a volume, by convolutions of images."""
     depth, plane = parted(w)
+    weights = filters.weights
     n, d, height, width, c = ctx.shape(volume)
     if not ctx.in_run:
         seen = seen_taps(depth, 0, d)
@@ -84,7 +96,7 @@ def convolve_volume(
         thin = _slice(ctx, volume, 2, plane.strides)
         _, _, height, width, _ = ctx.shape(thin)
         flat = weights.reshaped((*weights.shape[:2], taps, 1))
-        sums = of(rows(ctx, thin), along_depth(depth), flat, bias, None)
+        sums = of(ctx, rows(ctx, thin), along_depth(depth), filters._replace(weights=flat), None)
         return ctx.reshape(sums, (n, ctx.shape(sums)[1], height, width, weights.shape[0]))
     reach = (taps - 1) * depth.dilations[0] + 1
     out = (d + sum(depth.pads) - reach) // depth.strides[0] + 1
@@ -95,13 +107,14 @@ def convolve_volume(
     volume = _padded(ctx, volume, *depth.pads)
     parts = [_slice(ctx, volume, 1, depth.strides, tap * depth.dilations[0], out) for tap in range(taps)]
     parts = [ctx.reshape(part, (n * out, height, width, c)) for part in parts]
-    if taps > 1 and taps * c <= GATHERED_CHANNELS and weights.shape[1] == c:
+    if taps > 1 and taps * c <= GATHERED_CHANNELS and filters.group == 1:
         parts = [ctx.emit("concat", parts, {"axis": 3})]
         cout, _, _, *kernel = weights.shape
         weights = weights.transposed([0, 2, 1, 3, 4]).reshaped((cout, taps * c, 1, *kernel))
     y: Value | None = None
     for tap, part in enumerate(parts):
-        y = of(part, plane, weights.depth(tap), None if tap else bias, y)
+        own = Filters(weights.depth(tap), None if tap else filters.bias, filters.group)
+        y = of(ctx, part, plane, own, y)
     assert y is not None
     return volume_of(ctx, y, n, out)
 
