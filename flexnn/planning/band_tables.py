@@ -77,7 +77,7 @@ class Walks(Sequence[Walk | None]):
 
 
 class BandTables:
-    """Facts about a graph's nodes and roots. ``by_images``: rows are images, whole ones."""
+    """Facts about a graph's nodes and roots. ``by_images``: rows are images, whole ones, or depths of a volume."""
 
     def __init__(self, *, by_images: bool = False) -> None:
         self._by_images = by_images
@@ -105,6 +105,9 @@ class BandTables:
         if self._by_images:
             whole = ((i, t) for i, t in enumerate(graph.tensors) if t.root < 0 and t.shape and t.shape[0] > 1)
             self._pitch = {i: t.size // t.shape[0] for i, t in whole}
+            for t in graph.tensors:  # depths of a volume: images of a view
+                if t.root >= 0 and t.shape[:1] > (1,) and graph.tensors[t.root].shape[:1] == (1,):
+                    self._pitch.setdefault(t.root, t.strides[0])
             return
         for node in graph.nodes:
             if "pads" in node.attrs or node.op == "resize":
@@ -140,8 +143,10 @@ class BandTables:
     def _axis(self, graph: Graph, node: Node) -> int:
         """Return the axis of a node's output that its rows are on, or -1."""
         if self._by_images:
-            shape = graph.tensors[node.outputs[0]].shape
-            return 0 if shape and shape[0] > 1 else -1
+            view = graph.tensors[node.outputs[0]]
+            if len(view.shape) > 2 and view.shape[0] == 1 and view.shape[1] > 1:
+                return 1 if view.strides[1] == self._pitch.get(self._roots[node.outputs[0]]) else -1
+            return 0 if view.shape and view.shape[0] > 1 else -1
         if "pads" in node.attrs or node.op == "resize":
             return 1
         output = graph.tensors[node.outputs[0]]

@@ -168,7 +168,8 @@ def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Ite
     keeps less alive.
     """
     yield Way(graph, costs, *BandTables().of(graph, costs))
-    if any(graph.tensors[t].shape[:1] > (1,) for t in graph.inputs):
+    given = [graph.tensors[t].shape for t in graph.inputs]
+    if any(shape[:1] > (1,) or len(shape) == 5 for shape in given):
         yield Way(graph, costs, *BandTables(by_images=True).of(graph, costs))
     parted = apart(graph, costs)
     if parted is not graph:

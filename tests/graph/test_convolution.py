@@ -186,9 +186,9 @@ def test_weights_computed_at_run_time_are_refused():
         load(model)
 
 
-def test_three_spatial_dimensions_are_refused():
-    with pytest.raises(ValueError, match="only one or two spatial dimensions"):
-        load(conv_model((1, 1, 4, 4, 4), (1, 1, 3, 3, 3)))
+def test_four_spatial_dimensions_are_refused():
+    with pytest.raises(ValueError, match="only one, two or three spatial dimensions"):
+        load(conv_model((1, 1, 4, 4, 4, 4), (1, 1, 3, 3, 3, 3)))
 
 
 def test_weights_shared_by_two_convolutions():

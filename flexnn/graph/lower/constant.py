@@ -97,6 +97,20 @@ class Const:
         value.narrow = self.narrow and replace(self.narrow, whole=self.narrow.whole.taps(rows, columns))
         return value
 
+    def depths(self, taps: range) -> Const:
+        """The weights [a, b, kd, kh, kw] of some neighbouring depths of a kernel."""
+        shape = (*self.shape[:2], len(taps), *self.shape[3:])
+        value = self.mapped(shape, lambda v: v[:, :, taps.start : taps.stop], f"depths{taps}")
+        value.narrow = self.narrow and replace(self.narrow, whole=self.narrow.whole.depths(taps))
+        return value
+
+    def depth(self, tap: int) -> Const:
+        """The weights [a, b, kh, kw] of one depth of a kernel."""
+        shape = (*self.shape[:2], *self.shape[3:])
+        value = self.mapped(shape, lambda v: v[:, :, tap], f"depth{tap}")
+        value.narrow = self.narrow and replace(self.narrow, whole=self.narrow.whole.depth(tap))
+        return value
+
     def row(self, index: int) -> Const:
         """Slice ``index`` of the first dimension, without it."""
         value = self.mapped(self.shape[1:], Row(index), f"row{index}")

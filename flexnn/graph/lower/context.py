@@ -207,12 +207,15 @@ class Context:
             return self.tensor(self.array(np.zeros(shape, np.float32), "zeros"))
         raise self.error(f"an input without elements makes a result of shape {shape}")
 
-    def emit_panels(self, op: str, x: Value, attrs: dict[str, Attr], panels: PanelSource | BytePanels) -> int:
+    def emit_panels(
+        self, op: str, inputs: list[Value], attrs: dict[str, Attr], panels: PanelSource | BytePanels
+    ) -> int:
         """Add a node with panels, and return its output."""
-        if not prod(self.shape(x)):
-            return self._emit_less(op, [self.tensor(x)], attrs)
+        tensors = [self.tensor(v) for v in inputs]
+        if not prod(self.shape(inputs[0])):
+            return self._emit_less(op, tensors[:1], attrs)
         weight = add_panels(self.graph, self.name, panels)
-        return add_node(self.graph, self.name, op, [self.tensor(x)], attrs, weight)
+        return add_node(self.graph, self.name, op, tensors, attrs, weight)
 
     def reshape(self, value: Value, shape: Shape) -> Value:
         """``value`` with another shape of the same size."""

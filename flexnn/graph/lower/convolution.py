@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from flexnn import _core
@@ -13,7 +15,8 @@ from ..panels import is_narrow
 from ..sources import ArraySource, MappedSource
 from .constant import Const, stored_form
 from .context import Context, Value, lowers
-from .spatial import Window, auto_pads, from_image, seen_taps, spatial_rank, to_image, window
+from .spatial import Window, auto_pads, seen_taps, spatial_rank, window
+from .volumes import Filters, convolve_volume, from_maps, maps_rank, to_maps
 
 
 def window_attrs(w: Window) -> dict[str, Attr]:
@@ -21,9 +24,12 @@ def window_attrs(w: Window) -> dict[str, Attr]:
     return {"kernel": w.kernel, "strides": w.strides, "dilations": w.dilations, "pads": w.pads}
 
 
-def emit_conv(ctx: Context, x: Value, w: Window, panels: PanelSource, sums: str = "f32") -> int:
+def emit_conv(
+    ctx: Context, x: Value, w: Window, panels: PanelSource, sums: str = "f32", residual: Value | None = None
+) -> int:
     """A conv or dwconv node over the image ``x``; depthwise where each channel has one filter of its own."""
-    return ctx.emit_panels(panels.op, x, window_attrs(w) | NO_ACT | {"sums": sums} | panels.attrs, panels)
+    attrs = window_attrs(w) | NO_ACT | {"sums": sums} | panels.attrs
+    return ctx.emit_panels(panels.op, [x] if residual is None else [x, residual], attrs, panels)
 
 
 def conv_op(cin_group: int, cout: int, group: int) -> str:
@@ -32,7 +38,7 @@ def conv_op(cin_group: int, cout: int, group: int) -> str:
 
 
 def _weights(ctx: Context, rank: int, weights: Const) -> Const:
-    """The weights as [a, b, kh, kw], checked against kernel_shape."""
+    """The weights as [a, b, kh, kw], of volumes [a, b, kd, kh, kw], checked against kernel_shape."""
     if len(weights.shape) != rank + 2 or weights.dtype != "f32" or 0 in weights.shape:
         raise ctx.error(f"weights of shape {weights.shape} and type {weights.dtype}")
     kernel = ctx.integers("kernel_shape") or list(weights.shape[2:])
@@ -61,18 +67,33 @@ def conv(ctx: Context) -> list[Value]:
 
 def convolve(ctx: Context, x: Value, weights: Const, bias: Const | None, sums: str = "f32") -> Value:
     """The convolution of a node with Conv's attributes. ``sums``: i32 of integers, exact."""
-    rank = spatial_rank(ctx, x)
+    rank = maps_rank(ctx, x) if sums == "f32" else spatial_rank(ctx, x)
     weights = _weights(ctx, rank, weights)
     cout, cin_group = weights.shape[:2]
     group = ctx.integer("group", 1)
     if group < 1 or cout % group or ctx.shape(x)[1] != cin_group * group:
         raise ctx.error(f"input {ctx.shape(x)}, weights {weights.shape}, attribute group={group} do not fit together")
-    w = window(ctx, rank, list(weights.shape[4 - rank :]))
-    image = to_image(ctx, x)
-    auto_pads(ctx, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
+    w = window(ctx, rank, list(weights.shape[-rank:]))
     _check_bias(ctx, bias, cout)
+    image = to_maps(ctx, x, rank)
+    auto_pads(ctx, w, ctx.shape(image)[1:-1])
+    filters = Filters(weights, bias, group)
+    if rank == 3:
+        y = convolve_volume(ctx, image, w, filters, _convolve_image)
+    else:
+        y = _convolve_image(ctx, image, w, filters, sums=sums)
+    return from_maps(ctx, y, rank)
+
+
+def _convolve_image(
+    ctx: Context, image: Value, w: Window, filters: Filters, residual: Value | None = None, sums: str = "f32"
+) -> Value:
+    """The convolution of an image, added to ``residual``."""
+    weights, bias, group = filters
     if not ctx.in_run:
+        w = Window(w.kernel[:], w.strides, w.dilations, w.pads[:])
         weights = _seen(weights, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
+    cout, cin_group = weights.shape[:2]
     shape = (cout, cin_group, w.kernel[0], w.kernel[1])
     wtype, step = stored_form(weights, 0)
     source = weights.source
@@ -80,7 +101,7 @@ def convolve(ctx: Context, x: Value, weights: Const, bias: Const | None, sums: s
         source, shape, group = _in_wider_groups(source, shape, group)
     op = conv_op(shape[1], cout, group)
     panels = PanelSource(op, shape, group, source, bias.source if bias else None, wtype=wtype, step=step)
-    return from_image(ctx, emit_conv(ctx, image, w, panels, sums), rank)
+    return emit_conv(ctx, image, w, panels, sums, residual)
 
 
 def _seen(weights: Const, w: Window, sizes: tuple[int, int]) -> Const:
@@ -131,54 +152,62 @@ def conv_transpose(ctx: Context) -> list[Value]:
     input, with zeros between its pixels, goes through a convolution with the kernel turned around.
     """
     x = ctx.input(0)
-    rank = spatial_rank(ctx, x)
+    rank = maps_rank(ctx, x)
     weights = _weights(ctx, rank, ctx.known(ctx.input(1), "its weight"))
     cin, cout_group = weights.shape[:2]
     group = ctx.integer("group", 1)
     if group < 1 or cin % group or ctx.shape(x)[1] != cin:
         raise ctx.error(f"input {ctx.shape(x)}, weights {weights.shape}, attribute group={group} do not fit together")
-    w = window(ctx, rank, list(weights.shape[4 - rank :]))
+    w = window(ctx, rank, list(weights.shape[-rank:]))
     extra = ctx.integers("output_padding") or [0] * rank
     if len(extra) != rank or any(e < 0 for e in extra):
         raise ctx.error(f"attribute output_padding={extra} does not suit {rank} spatial dimensions")
-    extra = [0] * (2 - rank) + extra
-    image = to_image(ctx, x)
-    _transposed_pads(ctx, rank, w, extra, ctx.shape(image)[1:3])
+    axes = range(len(w.kernel))
+    extra = [0] * (len(axes) - rank) + extra
+    image = to_maps(ctx, x, rank)
+    _transposed_pads(ctx, rank, w, extra, ctx.shape(image)[1:-1])
     bias = _bias(ctx)
     _check_bias(ctx, bias, cout_group * group)
-    block = w.kernel == w.strides and not any(w.pads) and not any(extra) and w.dilations == [1, 1]
-    if block and group == 1 and w.kernel != [1, 1]:
-        return [from_image(ctx, _blocks(ctx, image, w, weights, bias), rank)]
-    before, after = [0, 0, 0, 0], [0, 0, 0, 0]
-    for i in (0, 1):
-        reach = w.dilations[i] * (w.kernel[i] - 1)
-        before[i + 1] = reach - w.pads[i]
-        after[i + 1] = reach - w.pads[i + 2] + extra[i]
-    interior = [0, w.strides[0] - 1, w.strides[1] - 1, 0]
+    block = w.kernel == w.strides and not any(w.pads) and not any(extra) and max(w.dilations) == 1
+    if block and group == 1 and max(w.kernel) > 1:
+        return [from_maps(ctx, _blocks(ctx, image, w, weights, bias), rank)]
+    reach = [w.dilations[i] * (w.kernel[i] - 1) for i in axes]
+    before = [0, *(reach[i] - w.pads[i] for i in axes), 0]
+    after = [0, *(reach[i] - w.pads[i + len(axes)] + extra[i] for i in axes), 0]
+    interior = [0, *(stride - 1 for stride in w.strides), 0]
     if any(before) or any(after) or any(interior):
         pads: dict[str, Attr] = {"mode": "constant", "before": before, "after": after, "interior": interior}
         image = ctx.emit("pad", [image], pads | {"value": 0.0, "value_int": 0})
-    cin_group, (kh, kw) = cin // group, w.kernel
-
-    def turned(v: np.ndarray) -> np.ndarray:
-        if group == 1:  # a view, where the general case is a copy
-            return v[..., ::-1, ::-1].transpose(1, 0, 2, 3)
-        grouped = v.reshape(group, cin_group, cout_group, kh, kw)[..., ::-1, ::-1]
-        return grouped.transpose(0, 2, 1, 3, 4).reshape(group * cout_group, cin_group, kh, kw)
-
+    unpadded = Window(w.kernel, [1] * len(axes), w.dilations, [0] * (2 * len(axes)))
+    if rank == 3:
+        filters = Filters(_turned(weights, group), bias, group)
+        return [from_maps(ctx, convolve_volume(ctx, image, unpadded, filters, _convolve_image), rank)]
     cout = cout_group * group
     wtype, step = stored_form(weights, 1, group)
     panels = PanelSource(
-        conv_op(cin_group, cout, group),
-        (cout, cin_group, kh, kw),
+        conv_op(cin // group, cout, group),
+        (cout, cin // group, w.kernel[0], w.kernel[1]),
         group,
-        MappedSource(weights.source, turned, f"turned{group}"),
+        _turned(weights, group).source,
         bias.source if bias else None,
         wtype=wtype,
         step=step,
     )
-    unpadded = Window(w.kernel, [1, 1], w.dilations, [0, 0, 0, 0])
-    return [from_image(ctx, emit_conv(ctx, image, unpadded, panels), rank)]
+    return [from_maps(ctx, emit_conv(ctx, image, unpadded, panels), rank)]
+
+
+def _turned(weights: Const, group: int) -> Const:
+    """Weights [cin, cout / group, ...] of a transposed convolution as those of the convolution that it is."""
+    cin, cout, *kernel = weights.shape
+    back = (..., *[slice(None, None, -1)] * len(kernel))
+    shape = (group * cout, cin // group, *kernel)
+
+    def turned(v: np.ndarray) -> np.ndarray:
+        if group == 1:  # a view, where the general case is a copy
+            return v[back].swapaxes(0, 1)
+        return v.reshape(group, cin // group, cout, *kernel)[back].swapaxes(1, 2).reshape(shape)
+
+    return Const(weights.name, shape, "f32", MappedSource(weights.source, turned, f"turned{group}"))
 
 
 def _transposed_pads(ctx: Context, rank: int, w: Window, extra: list[int], sizes: tuple[int, ...]) -> None:
@@ -188,12 +217,12 @@ def _transposed_pads(ctx: Context, rank: int, w: Window, extra: list[int], sizes
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise ctx.error(f"attribute auto_pad={mode} is not known")
     if wanted:
-        wanted = [1] * (2 - rank) + wanted[-rank:]
+        wanted = [1] * (len(sizes) - rank) + wanted[-rank:]
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [size * stride for size, stride in zip(sizes, w.strides, strict=True)]
     else:
         if mode == "VALID":
-            w.pads = [0, 0, 0, 0]
+            w.pads = [0] * (2 * len(sizes))
         return
     for i, size in enumerate(sizes):
         reach = (w.kernel[i] - 1) * w.dilations[i] + 1
@@ -202,22 +231,25 @@ def _transposed_pads(ctx: Context, rank: int, w: Window, extra: list[int], sizes
             extra[i] -= total
             total = 0
         small, large = total // 2, total - total // 2
-        w.pads[i], w.pads[i + 2] = (small, large) if mode == "SAME_UPPER" else (large, small)
+        w.pads[i], w.pads[i + len(sizes)] = (small, large) if mode == "SAME_UPPER" else (large, small)
 
 
 def _blocks(ctx: Context, image: Value, w: Window, weights: Const, bias: Const | None) -> Value:
-    """ConvTranspose whose kernel is its stride, in one group: each pixel's kh * kw * cout outputs, moved apart."""
+    """ConvTranspose whose kernel is its stride, in one group: each pixel's outputs, cout for each tap, moved apart."""
     cin, cout = weights.shape[:2]
-    n, h, width, _ = ctx.shape(image)
-    kh, kw = w.kernel
-    shape = (kh * kw * cout, cin, 1, 1)
+    n, *sizes = ctx.shape(image)[:-1]
+    axes, taps = len(sizes), prod(w.kernel)
+    shape = (taps * cout, cin, 1, 1)
+    order = [*range(2, 2 + axes), 1, 0]
     source = MappedSource(
-        weights.source, lambda v: v.reshape(cin, cout, kh, kw).transpose(2, 3, 1, 0).reshape(shape), f"blocks{shape}"
+        weights.source, lambda v: v.reshape(cin, cout, *w.kernel).transpose(order).reshape(shape), f"blocks{shape}"
     )
-    tiled = ArraySource(np.tile(bias.load(), kh * kw)) if bias else None
-    wtype, step = stored_form(weights, 1, kh * kw)
+    tiled = ArraySource(np.tile(bias.load(), taps)) if bias else None
+    wtype, step = stored_form(weights, 1, taps)
     panels = PanelSource("conv", shape, 1, source, tiled, wtype=wtype, step=step)
-    out = emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels)
-    parts = ctx.reshape(out, (n, h, width, kh, kw, cout))
-    moved = ctx.emit("copy", [parts], copy_attrs(6, perm=[0, 1, 3, 2, 4, 5]))
-    return ctx.reshape(moved, (n, h * kh, width * kw, cout))
+    pixels = ctx.reshape(image, (n * sizes[0], *sizes[1:], cin)) if axes == 3 else image
+    out = emit_conv(ctx, pixels, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels)
+    parts = ctx.reshape(out, (n, *sizes, *w.kernel, cout))
+    between = [place for i in range(1, 1 + axes) for place in (i, i + axes)]
+    moved = ctx.emit("copy", [parts], copy_attrs(2 + 2 * axes, perm=[0, *between, 1 + 2 * axes]))
+    return ctx.reshape(moved, (n, *(size * k for size, k in zip(sizes, w.kernel, strict=True)), cout))

@@ -8,22 +8,27 @@ from ..build import MAXIMUM
 from ..ir import Attr
 from .context import Context, Value, lowers
 from .convolution import window_attrs
-from .spatial import auto_pads, from_image, spatial_rank, to_image, window
+from .spatial import Window, auto_pads, window
+from .volumes import from_maps, maps_rank, slide_volume, to_maps
 
 
 @lowers("MaxPool", "AveragePool")
 def pool(ctx: Context) -> list[Value]:
     """https://onnx.ai/onnx/operators/onnx__MaxPool.html, onnx__AveragePool.html."""
     x = ctx.input(0)
-    rank = spatial_rank(ctx, x)
+    rank = maps_rank(ctx, x)
     kernel = ctx.integers("kernel_shape")
     w = window(ctx, rank, kernel)
-    image = to_image(ctx, x)
-    auto_pads(ctx, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
+    image = to_maps(ctx, x, rank)
+    auto_pads(ctx, w, ctx.shape(image)[1:-1])
     attrs: dict[str, Attr] = {"kind": "avg" if ctx.node.op_type == "AveragePool" else "max"}
     attrs |= {"ceil_mode": ctx.integer("ceil_mode", 0), "count_include_pad": ctx.integer("count_include_pad", 0)}
     ctx.attr("storage_order")  # orders the Indices output only, which is refused
-    return [from_image(ctx, _slide(ctx, image, attrs | window_attrs(w)), rank)]
+
+    def slide(image: Value, w: Window) -> Value:
+        return _slide(ctx, image, attrs | window_attrs(w))
+
+    return [from_maps(ctx, slide_volume(ctx, image, w, slide) if rank == 3 else slide(image, w), rank)]
 
 
 def _slide(ctx: Context, image: Value, attrs: dict[str, Attr]) -> Value:

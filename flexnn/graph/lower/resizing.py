@@ -1,4 +1,4 @@
-"""Resize and Upsample over one or two axes."""
+"""Resize and Upsample: over two axes at once, over more of them two by two, for each axis has weights of its own."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def resize(ctx: Context) -> list[Value]:
 
 
 def _resize(ctx: Context, scales: list[float], sizes: list[int] | None, coord: str, nearest: str) -> Value:
-    """Resize the axes whose scale is not 1: at most two, seen as height and width of [n,h,w,c]."""
+    """Resize the axes whose scale is not 1."""
     x, mode = ctx.input(0), ctx.text("mode", "nearest")
     shape = ctx.shape(x)
     rank = len(shape)
@@ -78,17 +78,27 @@ def _resize(ctx: Context, scales: list[float], sizes: list[int] | None, coord: s
     if not sizes or any(not 1 <= size < 1 << 31 for size in sizes):
         raise ctx.error(f"scales {scales} are not possible for shape {shape}")
     axes = [i for i in range(rank) if sizes[i] != shape[i] or scales[i] != 1]
-    if not axes:
-        return x
-    if len(axes) > 2:
-        raise ctx.error(f"resizes {len(axes)} dimensions; at most two are supported")
+    op, attrs = _operator(ctx, mode, nearest)
+    while axes:
+        x = _resize_two(ctx, x, axes[-2:], scales, sizes, op, attrs | {"coord": coord})
+        axes = axes[:-2]
+    return x
+
+
+def _resize_two(
+    ctx: Context, x: Value, axes: list[int], scales: list[float], sizes: list[int], op: str, attrs: dict[str, Attr]
+) -> Value:
+    """Resize one or two axes, seen as height and width of [n,h,w,c]."""
+    shape = ctx.shape(x)
+    rank = len(shape)
+    result, resized = [sizes[i] if i in axes else shape[i] for i in range(rank)], axes
     if len(axes) == 1:
         beside = axes[0] - 1 if axes[0] > 1 else axes[0] + 1
         axes = sorted((axes[0], beside)) if 0 <= beside < rank else axes
     image, perm = x, list(range(rank))
     if len(axes) == 1:  # a vector
         image = ctx.reshape(x, (1, 1, shape[0], 1))
-        factors, target = (1.0, scales[0]), [1, sizes[0]]
+        factors, target = (1.0, scales[0]), [1, result[0]]
     else:
         rest = [i for i in range(rank) if i not in axes]
         # What is before and behind the two axes: one dimension each.
@@ -99,11 +109,10 @@ def _resize(ctx: Context, scales: list[float], sizes: list[int] | None, coord: s
         at = len(before)
         outer, inner = math.prod(moved[:at]), math.prod(moved[at + 2 :])
         image = ctx.reshape(image, (outer, moved[at], moved[at + 1], inner))
-        factors, target = (scales[axes[0]], scales[axes[1]]), [sizes[axes[0]], sizes[axes[1]]]
-    op, attrs = _operator(ctx, mode, nearest)
-    attrs |= {"coord": coord, "sizes": target, "scale_h": factors[0], "scale_w": factors[1]}
-    y: Value = ctx.emit(op, [image], attrs)
-    y = ctx.reshape(y, tuple(sizes[p] for p in perm))
+        given = [scales[i] if result[i] != shape[i] or i in resized else 1.0 for i in axes]
+        factors, target = (given[0], given[1]), [result[i] for i in axes]
+    y: Value = ctx.emit(op, [image], attrs | {"sizes": target, "scale_h": factors[0], "scale_w": factors[1]})
+    y = ctx.reshape(y, tuple(result[p] for p in perm))
     return ctx.transpose(y, [perm.index(i) for i in range(rank)])
 
 

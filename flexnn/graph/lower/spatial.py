@@ -12,7 +12,10 @@ TO_FIRST = [0, 3, 1, 2]
 
 @quick_dataclass(slots=True)
 class Window:
-    """A sliding window over (height, width); one-dimensional ones have height 1. pads: top, left, bottom, right."""
+    """A sliding window over (height, width); one-dimensional ones have height 1. pads: top, left, bottom, right.
+
+    Of a volume it has three dimensions, and one over depth alone has one (volumes.py).
+    """
 
     kernel: list[int]
     strides: list[int]
@@ -61,11 +64,11 @@ def window(ctx: Context, rank: int, kernel: list[int]) -> Window:
 
 
 def seen_taps(w: Window, axis: int, size: int) -> range:
-    """Taps of the kernel along height (0) or width (1) that meet the input of this size, and those between them; the
-    others only ever meet padding. Of 3 taps over 1 pixel with a pad of 1 only the middle one is left.
+    """Taps of the kernel along an axis, height (0) or width (1), that meet the input of this size, and those between
+    them; the others only ever meet padding. Of 3 taps over 1 pixel with a pad of 1 only the middle one is left.
     """
     taps, stride, step = range(w.kernel[axis]), w.strides[axis], w.dilations[axis]
-    before, after = w.pads[axis], w.pads[axis + 2]
+    before, after = w.pads[axis], w.pads[axis + len(w.kernel)]
     if min(before, after) < 0:
         return taps
     last = (size + before + after - step * (w.kernel[axis] - 1) - 1) // stride
@@ -81,15 +84,16 @@ def seen_taps(w: Window, axis: int, size: int) -> range:
     return range(min(seen[0], before // step), max(seen[-1], taps[-1] - after // step) + 1)
 
 
-def auto_pads(ctx: Context, w: Window, sizes: tuple[int, int]) -> None:
-    """Apply auto_pad to the window, for an input of (height, width) ``sizes``.
+def auto_pads(ctx: Context, w: Window, sizes: tuple[int, ...]) -> None:
+    """Apply auto_pad to the window, for an input of (height, width) ``sizes``, or of (depth, height, width).
 
     ONNX's formula: SAME makes ceil(size / stride) outputs. onnxruntime's pools make fewer where they are dilated, and
     where the stride exceeds the kernel by 2 and more it moves the window by pads below zero, or refuses them.
     """
     mode = ctx.text("auto_pad", "NOTSET")
+    rank = len(w.kernel)
     if mode == "VALID":
-        w.pads = [0, 0, 0, 0]
+        w.pads = [0] * (2 * rank)
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
         for i, size in enumerate(sizes):
             reach = (w.kernel[i] - 1) * w.dilations[i] + 1
@@ -99,6 +103,6 @@ def auto_pads(ctx: Context, w: Window, sizes: tuple[int, int]) -> None:
             elif reach < w.strides[i]:  # otherwise it is never negative, and all sizes are alike
                 total = max(0, total)
             small, large = total // 2, total - total // 2
-            w.pads[i], w.pads[i + 2] = (small, large) if mode == "SAME_UPPER" else (large, small)
+            w.pads[i], w.pads[i + rank] = (small, large) if mode == "SAME_UPPER" else (large, small)
     elif mode != "NOTSET":
         raise ctx.error(f"attribute auto_pad={mode} is not known")

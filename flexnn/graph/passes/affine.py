@@ -44,7 +44,8 @@ def channel_values(graph: Graph, tensor: int, channels: int) -> np.ndarray | Non
 
 def _fold_behind(uses: Rewriter, conv: Node) -> bool:
     graph = uses.graph
-    if conv.attrs["act"] != "none" or len(conv.inputs) > 1:
+    parts = uses.summed(conv)
+    if conv.attrs["act"] != "none" or len(parts[-1].inputs) > 1:
         return False
     found = uses.after_reshapes(conv.outputs[0])
     if found is None:
@@ -60,20 +61,22 @@ def _fold_behind(uses: Rewriter, conv: Node) -> bool:
     kind = str(node.attrs["kind"])
     if values is None or (kind == "div" and (turned or not values.all())):
         return False
-    panels = panels_of(graph, conv)
-    scale = _vector(panels.scale.load() if panels.scale else None, channels, 1.0)
-    bias = _vector(panels.bias.load() if panels.bias else None, channels, 0.0)
-    if kind == "add":
-        bias = bias + values
-    elif kind == "sub":
-        scale, bias = (-scale, values - bias) if turned else (scale, bias - values)
+    first = panels_of(graph, parts[-1])
+    bias = _vector(first.bias.load() if first.bias else None, channels, 0.0)
+    factor = np.ones(channels)
+    if kind in ("add", "sub"):
+        factor = -factor if kind == "sub" and turned else factor
+        bias = bias * factor + (values if kind == "add" or turned else -values)
     else:
         factor = values if kind == "mul" else 1 / values
-        scale, bias = scale * factor, bias * factor
-    panels.bias = ArraySource(bias.astype(np.float32))
-    if panels.scale or (scale != 1).any():
-        panels.scale = ArraySource(scale.astype(np.float32))
-        _leave_halves(panels, scale)
+        bias = bias * factor
+    first.bias = ArraySource(bias.astype(np.float32))
+    for part in parts:
+        panels = panels_of(graph, part)
+        scale = _vector(panels.scale.load() if panels.scale else None, channels, 1.0) * factor
+        if panels.scale or (scale != 1).any():
+            panels.scale = ArraySource(scale.astype(np.float32))
+            _leave_halves(panels, scale)
     uses.replace(node.outputs[0], tensor)
     uses.remove(node)
     return True

@@ -1,7 +1,8 @@
 """Residual sums: y = act(conv(x) + r) is one convolution that reads r, and may write its result over it.
 
 Of two convolutions that meet in a sum the later one takes it; its node stands where the sum stood, so that r is there.
-Between the convolution and the sum there may be a reshape (of rows to tokens): it moves behind, and r gets one.
+Between the convolution and the sum there may be a reshape (of rows to tokens): it moves behind, and r gets one. A
+convolution that is a sum of several (lower/volumes.py) reads r with its first one.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ def fold_residuals(graph: Graph) -> None:
         a, b = node.inputs
         residual = b if tensor == a else a
         conv.attrs |= {name: node.attrs[name] for name in ("act", "alpha", "beta")}
-        x, y = conv.inputs[0], node.outputs[0]
-        out = conv.outputs[0]
-        place = [conv]
+        y, out = node.outputs[0], conv.outputs[0]
+        place = uses.summed(conv)[::-1]
+        first = place[0]
         if tensor != out:
             back = uses.producer[tensor]
             residual = uses.emit(node, "reshape", [residual], {"shape": list(uses.shape(out))})
-            place = [uses.producer[residual], conv, back]
+            place = [uses.producer[residual], *place, back]
         graph.tensors[tensor].name = graph.tensors[y].name
-        uses.feed(conv, [x, residual])
+        uses.feed(first, [first.inputs[0], residual])
         uses.replace(y, tensor)
         moved[id(node)] = place
         for moving in place:
@@ -57,7 +58,9 @@ def _conv_of(uses: Rewriter, add: Node, tensor: int) -> Node | None:
     if conv is not None and conv.op == "reshape":
         reader, out = conv, conv.inputs[0]
         conv = uses.producer.get(out)
-    if conv is None or not has_panels(conv) or conv.attrs["act"] != "none" or len(conv.inputs) > 1:
+    if conv is None or not has_panels(conv) or conv.attrs["act"] != "none":
+        return None
+    if len(uses.summed(conv)[-1].inputs) > 1:
         return None
     if uses.only_consumer(tensor) is not add or uses.only_consumer(out) is not reader:
         return None

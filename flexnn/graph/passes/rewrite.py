@@ -119,6 +119,21 @@ class Rewriter:
             tensor = node.outputs[0]
         return None
 
+    def summed(self, conv: Node) -> list[Node]:
+        """The convolutions that one node of the model became and that add up to ``conv``'s result: it, and those before
+        it, each of which only the next one reads (lower/volumes.py).
+        """
+        parts = [conv]
+        while len(conv.inputs) > 1:
+            before = self.producer.get(conv.inputs[1])
+            if before is None or before.op != conv.op or before.name != conv.name or before.attrs["act"] != "none":
+                break
+            if self.only_consumer(conv.inputs[1]) is not conv:
+                break
+            parts.append(before)
+            conv = before
+        return parts
+
     def scalar(self, tensor: int) -> float | None:
         """The value of a constant with one element."""
         if self.graph.tensors[tensor].size != 1:
