@@ -4,15 +4,13 @@
  * each tap and pixel, to zeros outside the map. IM2COL: a pointer for each row of taps, whose kw * cin floats are one
  * run of the input; only runs that leave the map, or are not contiguous, are gathered into the workspace. Where a tile
  * is a strip of one output row, its pixels' runs lie at a step, and one pointer serves them all. A tap outside the map
- * for all pixels of a tile costs nothing. Where taps lie far apart, pixels are visited by columns that the same taps of
- * a row see, so that tiles have such taps (measured: 2.6 ms for 9.0 at 256 -> 256, 3x3 with dilation 24, @28^2).
+ * for all pixels of a tile costs nothing (conv_taps.c).
  *
  * Inside a unit tiles are the outer loop and panels the inner one: a tile's input stays in L1 while the unit's panels,
  * at most FX_CACHE_BYTES unless one tile of panels is bigger, come from L2. */
 #include "conv.h"
+#include "conv_taps.h"
 #include "sums.h"
-
-#include <string.h>
 
 typedef struct workspace {
     int64_t *tap_offset; /* floats from the first tap to each tap; DIRECT */
@@ -51,11 +49,6 @@ static int is_stepped(const fx_kernels *k, uint32_t kernel, const fx_conv_params
     return kernel == FX_CONV_IM2COL && p->dw == 1 && p->sw <= p->kw && 2 * p->ow >= k->mr && p->sums == FX_DTYPE_F32;
 }
 
-/* Input pixels that a row of taps sees for a strip of `rows` output pixels. */
-static int64_t strip_pixels(const fx_conv_params *p, int64_t rows) {
-    return (rows - 1) * p->sw + p->kw;
-}
-
 static workspace workspace_at(void *base, const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
     const int gathers = kernel == FX_CONV_IM2COL;
     const int64_t taps = gathers ? p->kh : (int64_t)p->kh * p->kw;
@@ -65,7 +58,7 @@ static workspace workspace_at(void *base, const fx_kernels *k, uint32_t kernel, 
     FX_TAKE(s.a, base, at, taps * k->mr);
     FX_TAKE(s.c, base, at, k->mr);
     FX_TAKE(s.r, base, at, k->mr);
-    const int64_t pixels = is_stepped(k, kernel, p) ? strip_pixels(p, k->mr) : (int64_t)k->mr * p->kw;
+    const int64_t pixels = is_stepped(k, kernel, p) ? fx_strip_pixels(p, k->mr) : (int64_t)k->mr * p->kw;
     FX_TAKE(s.gathered, base, at, gathers ? pixels * p->kh * p->cin : 0);
     const int64_t depth = (int64_t)p->kh * p->kw * p->cin_panel;
     const int64_t panels = fx_min64(groups_at_most(k, p) * k->panels, fx_div_up(p->cout, FX_NR));
@@ -84,215 +77,17 @@ int64_t fx_conv_gemm_workspace(const fx_kernels *k, uint32_t kernel, const fx_co
     return workspace_at(NULL, k, kernel, p).size;
 }
 
-/* ---- a tile of output pixels ---- */
-
-typedef struct columns {
-    int64_t begin, end;
-} columns;
-
 typedef enum asking { ASK_NOTHING, ASK_NOW, ASK_AHEAD } asking; /* for lines that a tile will touch */
 
 typedef struct walk {
     const fx_call *call;
     const fx_conv_params *p;
-    const float *x, *r, *zeros;
-    float *y;
     workspace s;
-    int is_run; /* IM2COL: taps of a row inside the map are one run of the input */
-    int is_stepped;
-    int is_single; /* one tap, which is inside the map for every pixel */
+    fx_tap_walk taps;
     asking asks;
-    int64_t next_panels;   /* from the unit's first one to the next unit's; 0: none is prefetched, -1: it is the last */
-    int64_t tile, tiles;   /* of the unit: the one that is computed, and their number */
-    int64_t batch, oy, ox; /* the next output pixel */
-    int64_t row;           /* oy and batch as one number, the window's */
-    columns columns;       /* that the pixels are in */
-    int leaves;            /* the map, or may: a pixel of the tile has taps outside */
+    int64_t next_panels; /* from the unit's first one to the next unit's; 0: none is prefetched, -1: it is the last */
+    int64_t tile, tiles; /* of the unit: the one that is computed, and their number */
 } walk;
-
-#define COLUMNS_TAPS_MAX 16 /* of a row: finding the sets takes as many steps, for twice as many sets */
-
-/* The first of the sets of columns, right of `begin`, that the same taps of a row see. One set where taps are close. */
-static columns columns_from(const fx_conv_params *p, uint32_t kernel, int64_t begin) {
-    columns set = {begin, p->ow};
-    if (kernel != FX_CONV_DIRECT || p->dw == 1 || p->kw > COLUMNS_TAPS_MAX || p->sums != FX_DTYPE_F32)
-        return set;
-    for (int64_t kx = 0; kx < p->kw; kx++) {
-        const int64_t left = p->pl - kx * p->dw; /* the tap is inside from this column of the strided map on */
-        const int64_t enters = fx_div_up(fx_max64(left, 0), p->sw), ends = fx_div_up(fx_max64(left + p->w, 0), p->sw);
-        if (enters > begin)
-            set.end = fx_min64(set.end, enters);
-        if (ends > begin)
-            set.end = fx_min64(set.end, ends);
-    }
-    return set;
-}
-
-/* Pointers to the taps of the pixel whose first tap is at (iy, ix) of the map at x. */
-static void point_taps(walk *w, const float *x, int64_t iy, int64_t ix, int i, int rows) {
-    const fx_conv_params *p = w->p;
-    const float **a = w->s.a + i;
-    const int inside =
-        iy >= 0 && iy + (int64_t)(p->kh - 1) * p->dh < p->h && ix >= 0 && ix + (int64_t)(p->kw - 1) * p->dw < p->w;
-    if (inside) {
-        const float *first = x + iy * p->x_sh + ix * p->x_sw;
-        const int taps = p->kh * p->kw;
-        for (int t = 0; t < taps; t++, a += rows)
-            *a = first + w->s.tap_offset[t];
-        return;
-    }
-    w->leaves = 1;
-    for (int ky = 0; ky < p->kh; ky++) {
-        const int64_t y = iy + (int64_t)ky * p->dh;
-        for (int kx = 0; kx < p->kw; kx++, a += rows) {
-            const int64_t at = ix + (int64_t)kx * p->dw;
-            *a = y >= 0 && y < p->h && at >= 0 && at < p->w ? x + y * p->x_sh + at * p->x_sw : w->zeros;
-        }
-    }
-}
-
-/* One row of taps, gathered. */
-static void gather(const fx_conv_params *p, const float *row, int64_t ix, float *to) {
-    for (int kx = 0; kx < p->kw; kx++, ix += p->dw, to += p->cin) {
-        const int inside = ix >= 0 && ix < p->w;
-        const float *from = row + ix * p->x_sw;
-        for (int q = 0; q < p->cin; q++)
-            to[q] = inside ? from[q] : 0;
-    }
-}
-
-/* Pointers to the rows of taps, gathering those that are not a run of the input. */
-static void point_runs(walk *w, const float *x, int64_t iy, int64_t ix, int i, int rows) {
-    const fx_conv_params *p = w->p;
-    const float **a = w->s.a + i;
-    const int is_run = w->is_run && ix >= 0 && ix + p->kw <= p->w;
-    const int64_t run = (int64_t)p->kw * p->cin;
-    float *to = w->s.gathered + (int64_t)i * p->kh * run;
-    for (int ky = 0; ky < p->kh; ky++, a += rows, to += run, iy += p->dh) {
-        const float *row = x + iy * p->x_sh;
-        if (iy < 0 || iy >= p->h)
-            *a = w->zeros, w->leaves = 1;
-        else if (is_run)
-            *a = row + ix * p->x_sw;
-        else {
-            gather(p, row, ix, to);
-            *a = to;
-        }
-    }
-}
-
-/* Input pixels [ix, ix + pixels) of a row, zeros outside the map. */
-static void copy_strip(const fx_conv_params *p, const float *row, int64_t ix, int64_t pixels, float *to) {
-    const int64_t left = fx_min64(ix < 0 ? -ix : 0, pixels);
-    const int64_t right = fx_min64(fx_max64(p->w - ix, left), pixels);
-    memset(to, 0, (size_t)(left * p->cin) * sizeof(float));
-    if (p->x_sw == p->cin && right > left)
-        memcpy(to + left * p->cin, row + (ix + left) * p->x_sw, (size_t)((right - left) * p->cin) * sizeof(float));
-    else
-        for (int64_t i = left; i < right; i++)
-            for (int64_t q = 0; q < p->cin; q++)
-                to[i * p->cin + q] = row[(ix + i) * p->x_sw + q];
-    memset(to + right * p->cin, 0, (size_t)((pixels - right) * p->cin) * sizeof(float));
-}
-
-/* Pointers to the rows of taps of a strip of output pixels, copying those that leave the map or are not contiguous. */
-static void point_strips(const walk *w, const float *x, int64_t iy, int64_t ix, int rows) {
-    const fx_conv_params *p = w->p;
-    const int64_t pixels = strip_pixels(p, rows);
-    const int is_inside = w->is_run && ix >= 0 && ix + pixels <= p->w;
-    float *to = w->s.gathered;
-    for (int ky = 0; ky < p->kh; ky++, iy += p->dh) {
-        const float *row = iy >= 0 && iy < p->h ? x + iy * p->x_sh : NULL;
-        if (!row || is_inside) {
-            w->s.a[ky] = row ? row + ix * p->x_sw : NULL;
-            continue;
-        }
-        copy_strip(p, row, ix, pixels, to);
-        w->s.a[ky] = to;
-        to += pixels * p->cin;
-    }
-}
-
-/* Moves to a row of the window. */
-static void go_to_row(walk *w, int64_t row) {
-    w->row = row;
-    w->batch = row / w->p->oh;
-    w->oy = row % w->p->oh;
-}
-
-static void start_walk(walk *w, int64_t pixel) {
-    const fx_window *win = &w->call->window;
-    const int64_t rows = win->y1 - win->y0;
-    w->columns = columns_from(w->p, w->call->kernel, 0);
-    while (w->columns.end < w->p->ow && pixel >= rows * (w->columns.end - w->columns.begin)) {
-        pixel -= rows * (w->columns.end - w->columns.begin);
-        w->columns = columns_from(w->p, w->call->kernel, w->columns.end);
-    }
-    const int64_t wide = w->columns.end - w->columns.begin;
-    go_to_row(w, win->y0 + pixel / wide);
-    w->ox = w->columns.begin + pixel % wide;
-}
-
-/* Moves to the first pixel of the columns' next row, or of the next columns. */
-static void end_row(walk *w) {
-    const fx_window *win = &w->call->window;
-    if (w->row + 1 == win->y1 && w->columns.end < w->p->ow) {
-        w->columns = columns_from(w->p, w->call->kernel, w->columns.end);
-        go_to_row(w, win->y0);
-    } else if (w->row++, ++w->oy == w->p->oh)
-        w->oy = 0, w->batch++;
-    w->ox = w->columns.begin;
-}
-
-/* Taps of which no pixel is inside the map have no pointer. */
-static void drop_taps(const walk *w, int rows) {
-    const int64_t taps = w->call->kernel == FX_CONV_DIRECT ? (int64_t)w->p->kh * w->p->kw : w->p->kh;
-    const float **a = w->s.a;
-    for (int64_t t = 0; t < taps; t++, a += rows) {
-        int i = 0;
-        while (i < rows && a[i] == w->zeros)
-            i++;
-        if (i == rows)
-            *a = NULL;
-    }
-}
-
-/* The next `rows` pixels. */
-static void point_tile(walk *w, int rows) {
-    const fx_conv_params *p = w->p;
-    w->leaves = 0;
-    for (int i = 0; i < rows;) {
-        const float *x = w->x + w->batch * p->x_sn;
-        float *y = w->y + w->batch * p->y_sn + w->oy * p->y_sh + w->ox * p->y_sw;
-        const int64_t iy = w->oy * p->sh - p->pt;
-        int64_t ix = w->ox * p->sw - p->pl;
-        const int first = i, last = (int)fx_min64(rows, i + w->columns.end - w->ox);
-        if (w->is_stepped)
-            point_strips(w, x, iy, ix, rows);
-        else if (w->is_single && w->call->kernel == FX_CONV_DIRECT)
-            for (int j = first; j < last; j++, ix += p->sw)
-                w->s.a[j] = x + iy * p->x_sh + ix * p->x_sw;
-        else if (w->call->kernel == FX_CONV_DIRECT)
-            for (int j = first; j < last; j++, ix += p->sw)
-                point_taps(w, x, iy, ix, j, rows);
-        else
-            for (int j = first; j < last; j++, ix += p->sw)
-                point_runs(w, x, iy, ix, j, rows);
-        for (int j = first; j < last; j++, y += p->y_sw)
-            w->s.c[j] = y;
-        if (w->r) {
-            const float *r = w->r + w->batch * p->r_sn + w->oy * p->r_sh + w->ox * p->r_sw;
-            for (int j = first; j < last; j++, r += p->r_sw)
-                w->s.r[j] = r;
-        }
-        i = last;
-        w->ox += last - first;
-        if (w->ox == w->columns.end)
-            end_row(w);
-    }
-    if (w->leaves && p->sums == FX_DTYPE_F32)
-        drop_taps(w, rows);
-}
 
 /* ---- the window ---- */
 
@@ -380,7 +175,7 @@ static void ask_ahead(const walk *w, const fx_gemm *g, int32_t first, int32_t pa
         if (g->r)
             ask(g->r[i] + g->c_at, (int64_t)g->rows * p->r_sw, g->columns);
     }
-    if (!w->is_single || w->call->kernel != FX_CONV_DIRECT || g->k < ASK_PRODUCTS_MIN)
+    if (!w->taps.is_single || w->call->kernel != FX_CONV_DIRECT || g->k < ASK_PRODUCTS_MIN)
         return;
     const int64_t lines = fx_div_up(g->k, FX_LINE_FLOATS);
     const int64_t line = fx_cut_at(lines, last - first, panel - first) * FX_LINE_FLOATS;
@@ -482,19 +277,21 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
     const fx_cut cut = cut_window(k, call->kernel, p, *win, threads);
     stretch s = stretch_of(k, call->kernel, p, *win);
     const int gathers = call->kernel == FX_CONV_IM2COL;
-    walk w = {.call = call, .p = p, .x = call->in[0], .zeros = call->zeros, .y = call->out};
-    w.r = p->has_residual ? call->in[1] : NULL;
-    w.is_run = p->x_sw == p->cin && p->dw == 1;
-    w.is_stepped = is_stepped(k, call->kernel, p);
-    w.is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
-                  (int64_t)(p->ow - 1) * p->sw < p->w;
-    w.s = workspace_at(call->workspace, k, call->kernel, p);
+    walk w = {.call = call, .p = p, .s = workspace_at(call->workspace, k, call->kernel, p)};
+    w.taps = (fx_tap_walk){.p = p, .kernel = call->kernel, .window = *win, .x = call->in[0], .y = call->out};
+    w.taps.zeros = call->zeros, w.taps.r = p->has_residual ? call->in[1] : NULL;
+    w.taps.tap_offset = w.s.tap_offset, w.taps.gathered = w.s.gathered;
+    w.taps.a = w.s.a, w.taps.c = w.s.c, w.taps.r_row = w.s.r;
+    w.taps.is_run = p->x_sw == p->cin && p->dw == 1;
+    w.taps.is_stepped = is_stepped(k, call->kernel, p);
+    w.taps.is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
+                       (int64_t)(p->ow - 1) * p->sw < p->w;
     if (!gathers)
         for (int ky = 0, t = 0; ky < p->kh; ky++)
             for (int kx = 0; kx < p->kw; kx++, t++)
                 w.s.tap_offset[t] = (int64_t)ky * p->dh * p->x_sh + (int64_t)kx * p->dw * p->x_sw;
-    fx_gemm g = {.a = w.s.a, .c = w.s.c, .r = w.r ? w.s.r : NULL};
-    g.a_step = w.is_stepped ? (int64_t)p->sw * p->cin : 0;
+    fx_gemm g = {.a = w.s.a, .c = w.s.c, .r = w.taps.r ? w.s.r : NULL};
+    g.a_step = w.taps.is_stepped ? (int64_t)p->sw * p->cin : 0;
     g.head = fx_panel_head(p->act);
     g.w_panel = g.head + (int64_t)p->kh * p->kw * p->cin_panel * FX_NR;
     g.taps = gathers ? p->kh : p->kh * p->kw;
@@ -515,10 +312,10 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
         const float *weight = lay_panels(&w, &panels, first - win->c0 / FX_NR, last - first);
         w.next_panels = panels_to_next(&w, &cut, group, threads);
         w.tiles = end - t;
-        start_walk(&w, seek(&s, t));
+        fx_taps_start(&w.taps, seek(&s, t));
         for (w.tile = 0; t < end; t++, w.tile++) {
             g.rows = pass(&s);
-            point_tile(&w, g.rows);
+            fx_taps_of_tile(&w.taps, g.rows);
             run_tile(&w, &g, weight, first, last);
         }
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from types import EllipsisType
 
 import numpy as np
 
@@ -199,7 +200,7 @@ def conv_transpose(ctx: Context) -> list[Value]:
 def _turned(weights: Const, group: int) -> Const:
     """Weights [cin, cout / group, ...] of a transposed convolution as those of the convolution that it is."""
     cin, cout, *kernel = weights.shape
-    back = (..., *[slice(None, None, -1)] * len(kernel))
+    back: tuple[slice | EllipsisType, ...] = (..., *[slice(None, None, -1)] * len(kernel))
     shape = (group * cout, cin // group, *kernel)
 
     def turned(v: np.ndarray) -> np.ndarray:
