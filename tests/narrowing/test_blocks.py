@@ -16,6 +16,7 @@ import flexnn
 from flexnn.artifact import open_artifact
 from flexnn.narrowing import choice
 from flexnn.narrowing.trial import Trial, worst_error
+from tests.support.compare import model_of
 from tests.support.gguf_models import SMALL, write_small
 
 from .test_narrowing import net
@@ -101,3 +102,31 @@ def test_numbers_read_for_measuring_are_not_stored_beside_the_panels(
     flexnn.compile(path, str(tmp_path / "auto.flexnn"), weights="auto:1e-2")
     assert sizes
     assert max(sizes) <= wide + 4096
+
+
+@pytest.mark.parametrize(("bits", "most"), [(8, 0.2), (4, 0.05)])
+def test_blocks_of_an_onnx_model(tmp_path: Path, bits: int, most: float) -> None:
+    """MatMulNBits of 8 bits takes 4; one of 4 bits takes smaller scales, without minima."""
+    k, n = 256, 128
+    rng = np.random.default_rng(3)
+    constants = {
+        "q": rng.integers(0, 256, (n, k // 32, 32 * bits // 8), dtype=np.uint8),
+        "s": (rng.random(n * k // 32) / 100).astype(np.float32),
+    }
+    nodes = [
+        onnx.helper.make_node(
+            "MatMulNBits", ["x", "q", "s"], ["y"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=32
+        ),
+    ]
+    model = model_of(nodes, {"x": (3, k)}, ["y"], constants)
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    onnx.save(model, tmp_path / "m.onnx")
+    own = flexnn.compile(tmp_path / "m.onnx", str(tmp_path / "own.flexnn"))
+    feeds, said = [{"x": rng.standard_normal((3, k)).astype(np.float32)}], []
+    path = flexnn.compile(
+        tmp_path / "m.onnx", str(tmp_path / "a.flexnn"), weights="q4", calibrate=feeds, tell=said.append
+    )
+    error = worst_error(outputs_of(path, feeds), outputs_of(own, feeds))
+    assert said[0].splitlines()[1].split()[1] == "q4"
+    assert 0 < error < most
+    assert os.path.getsize(path) < os.path.getsize(own)
