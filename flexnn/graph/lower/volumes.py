@@ -22,7 +22,7 @@ and writing and reading them again takes longer."""
 
 
 class Filters(NamedTuple):
-    """What a convolution multiplies by and adds."""
+    """Weights and bias of a convolution, and its number of groups."""
 
     weights: Const
     bias: Const | None
