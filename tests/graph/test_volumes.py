@@ -177,3 +177,17 @@ def test_instance_normalization_of_volumes():
     constants = {"s": weights(6), "b": weights(6, seed=2)}
     node = helper.make_node("InstanceNormalization", ["x", *constants], ["y"])
     assert "instance_norm" in ops_of(check_model(model_of([node], {"x": (2, 6, 4, 5, 3)}, ["y"], constants)))
+
+
+def test_depths_of_large_maps_are_computed_some_at_a_time(tmp_path):
+    behind = [
+        helper.make_node("Conv", ["c", "v"], ["d"]),
+        helper.make_node("Relu", ["d"], ["e"]),
+        helper.make_node("MaxPool", ["e"], ["y"], kernel_shape=[1, 2, 2], strides=[1, 2, 2]),
+    ]
+    more = {"v": weights(48, 48, 3, 1, 1, seed=9)}
+    model = conv_model((1, 3, 16, 64, 64), (48, 3, 1, 3, 3), pads=[0, 1, 1] * 2, behind=behind, more=more)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    before, after = 4 * 48 * 16 * 64 * 64, 4 * 48 * 14 * 64 * 64
+    assert flexnn.plan(path).minimum_memory < 0.8 * (before + after)

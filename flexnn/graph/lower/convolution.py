@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from types import EllipsisType
 
 import numpy as np
 
@@ -200,13 +199,14 @@ def conv_transpose(ctx: Context) -> list[Value]:
 def _turned(weights: Const, group: int) -> Const:
     """Weights [cin, cout / group, ...] of a transposed convolution as those of the convolution that it is."""
     cin, cout, *kernel = weights.shape
-    back: tuple[slice | EllipsisType, ...] = (..., *[slice(None, None, -1)] * len(kernel))
+    spatial = range(-len(kernel), 0)
     shape = (group * cout, cin // group, *kernel)
 
     def turned(v: np.ndarray) -> np.ndarray:
         if group == 1:  # a view, where the general case is a copy
-            return v[back].swapaxes(0, 1)
-        return v.reshape(group, cin // group, cout, *kernel)[back].swapaxes(1, 2).reshape(shape)
+            return np.flip(v, tuple(spatial)).swapaxes(0, 1)
+        grouped = np.flip(v.reshape(group, cin // group, cout, *kernel), tuple(spatial))
+        return grouped.swapaxes(1, 2).reshape(shape)
 
     return Const(weights.name, shape, "f32", MappedSource(weights.source, turned, f"turned{group}"))
 

@@ -22,7 +22,7 @@ and writing and reading them again takes longer."""
 
 
 class Filters(NamedTuple):
-    """Weights and bias of a convolution, and its groups."""
+    """Weights and bias of a convolution, and its number of groups."""
 
     weights: Const
     bias: Const | None
