@@ -9,8 +9,8 @@
 #define COLUMNS_TAPS_MAX 16 /* of a row: finding the sets takes as many steps, for twice as many sets */
 
 /* The first of the sets of columns, right of `begin`, that the same taps of a row see. One set where taps are close. */
-static fx_columns columns_from(const fx_conv_params *p, uint32_t kernel, int64_t begin) {
-    fx_columns set = {begin, p->ow};
+static fx_seen_columns columns_from(const fx_conv_params *p, uint32_t kernel, int64_t begin) {
+    fx_seen_columns set = {begin, p->ow};
     if (kernel != FX_CONV_DIRECT || p->dw == 1 || p->kw > COLUMNS_TAPS_MAX || p->sums != FX_DTYPE_F32)
         return set;
     for (int64_t kx = 0; kx < p->kw; kx++) {

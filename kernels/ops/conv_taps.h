@@ -5,9 +5,9 @@
 #include "conv_common.h"
 
 /* Columns of the output that the same taps of a row see. */
-typedef struct fx_columns {
+typedef struct fx_seen_columns {
     int64_t begin, end;
-} fx_columns;
+} fx_seen_columns;
 
 /* The caller sets everything down to is_single. Numbers are floats and pixels. */
 typedef struct fx_tap_walk {
@@ -16,18 +16,18 @@ typedef struct fx_tap_walk {
     fx_window window;
     const float *x, *r, *zeros;
     float *y;
-    int64_t *tap_offset;   /* from the first tap to each tap; DIRECT */
-    const float **a;       /* [taps][rows] */
-    float **c;             /* [rows] */
-    const float **r_row;   /* [rows] */
-    float *gathered;       /* IM2COL: [rows][kh][kw * cin], or [kh] strips */
-    int is_run;            /* IM2COL: taps of a row inside the map are one run of the input */
-    int is_stepped;        /* a tile is a strip of an output row */
-    int is_single;         /* one tap, which is inside the map for every pixel */
-    int64_t batch, oy, ox; /* the next output pixel */
-    int64_t row;           /* oy and batch as one number, the window's */
-    fx_columns columns;    /* that the pixel is in */
-    int leaves;            /* a pixel of the tile has taps outside the map */
+    int64_t *tap_offset;     /* from the first tap to each tap; DIRECT */
+    const float **a;         /* [taps][rows] */
+    float **c;               /* [rows] */
+    const float **r_row;     /* [rows] */
+    float *gathered;         /* IM2COL: [rows][kh][kw * cin], or [kh] strips */
+    int is_run;              /* IM2COL: taps of a row inside the map are one run of the input */
+    int is_stepped;          /* a tile is a strip of an output row */
+    int is_single;           /* one tap, which is inside the map for every pixel */
+    int64_t batch, oy, ox;   /* the next output pixel */
+    int64_t row;             /* oy and batch as one number, the window's */
+    fx_seen_columns columns; /* that the pixel is in */
+    int leaves;              /* a pixel of the tile has taps outside the map */
 } fx_tap_walk;
 
 /* Input pixels that a row of taps sees for a strip of `rows` output pixels. */
