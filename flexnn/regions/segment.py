@@ -137,6 +137,7 @@ def _attempt(
     done: Nodes = 0
     inlined: Nodes = 0
     consumed: dict[str, Array] = {}
+    asked: set[str] = set()
 
     def admit(name: str, known: bool) -> None:
         admit_value(binder, name, values[name], known)
@@ -167,8 +168,8 @@ def _attempt(
                     binder.values.pop(name, None)
                 raise GraphError(f"{node.where}: its output {unmade[0]!r} is not supported")
             done |= 1 << i
-        except NumbersError:
-            raise
+        except NumbersError as error:  # others may be asked for with it: after each asking all is bound again
+            asked.update(error.names)
         except UnknownValueError as error:
             name, small = error.value, _size(error.value, binder, values) <= KNOWN_MAX
             if not (small or (name in values and is_settled(name))):
@@ -178,6 +179,8 @@ def _attempt(
                 region.forced |= _origins(region, name, values)
         except GraphError as error:
             leave(region, i, error, _has_empty(node, binder, values))
+    if asked:
+        raise NumbersError(asked)
     segment = _finished(region, remaining, done, binder, consumed)
     segment.inlined = inlined
     return segment

@@ -164,6 +164,13 @@ def test_transposed_convolutions_of_volumes(data):
     assert {"conv", "dwconv"} & set(ops_of(check_model(model_of([node], {"x": x}, ["y"], constants))))
 
 
+@pytest.mark.parametrize("kernel", [(2, 2, 2), (3, 2, 4), (1, 2, 2), (2, 1, 1)])
+def test_transposed_convolutions_whose_kernel_is_their_stride(kernel):
+    constants = {"w": weights(6, 5, *kernel), "b": weights(5, seed=2)}
+    node = helper.make_node("ConvTranspose", ["x", *constants], ["y"], strides=kernel)
+    assert "conv" in ops_of(check_model(model_of([node], {"x": (2, 6, 3, 4, 5)}, ["y"], constants)))
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 @pytest.mark.parametrize("scales", [[2, 2, 2], [1, 2, 3], [2, 1, 1], [0.5, 2, 1.5]])
 def test_resized_volumes(mode, scales):

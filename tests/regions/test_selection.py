@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import flexnn
-from tests.support.regions import F32, I64, check_run, graph_of, model_of, opened, value
+from tests.support.regions import F32, I64, Binds, check_run, graph_of, model_of, opened, value
 
 BOOL = TensorProto.BOOL
 
@@ -218,3 +218,25 @@ def test_a_detector_at_its_smallest_budget(tmp_path):
             assert error.minimum > memory
             memory = error.minimum
     raise AssertionError("no budget that a refusal named was enough")
+
+
+def test_counts_that_are_asked_for_are_asked_for_together(tmp_path, monkeypatch):
+    """Detection heads keep the best of what each class found: as many counts as classes decide the shapes behind them.
+    Asking for one after the other bound all classes before it again each time.
+    """
+    heads, nodes = 24, []
+    for i in range(heads):
+        nodes += [
+            helper.make_node("Greater", ["x", f"least{i}"], [f"is{i}"]),
+            helper.make_node("Compress", ["x", f"is{i}"], [f"kept{i}"]),
+            helper.make_node("Shape", [f"kept{i}"], [f"count{i}"]),
+            helper.make_node("Min", [f"count{i}", "most"], [f"k{i}"]),
+            helper.make_node("TopK", [f"kept{i}", f"k{i}"], [f"best{i}", f"at{i}"]),
+        ]
+    nodes.append(helper.make_node("Concat", [f"best{i}" for i in range(heads)], ["y"], axis=0))
+    constants = {f"least{i}": np.float32(i / heads - 0.5) for i in range(heads)} | {"most": np.array([3])}
+    model = model_of(graph_of(nodes, [value("x", F32, ["n"])], [out("y", F32, 1)], constants))
+    with opened(tmp_path, model) as session:
+        binds = Binds(monkeypatch)
+        check_run(session, model, {"x": np.linspace(-1, 1, 40, dtype=np.float32)})
+        assert binds.count < heads // 3

@@ -250,7 +250,12 @@ def _blocks(ctx: Context, image: Value, w: Window, weights: Const, bias: Const |
     panels = PanelSource("conv", shape, 1, source, tiled, wtype=wtype, step=step)
     pixels = ctx.reshape(image, (n * sizes[0], *sizes[1:], cin)) if axes == 3 else image
     out = emit_conv(ctx, pixels, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels)
-    parts = ctx.reshape(out, (n, *sizes, *w.kernel, cout))
-    between = [place for i in range(1, 1 + axes) for place in (i, i + axes)]
-    moved = ctx.emit("copy", [parts], copy_attrs(2 + 2 * axes, perm=[0, *between, 1 + 2 * axes]))
+    images = n
+    if axes == 3:  # a copy has at most six dimensions with strides of their own: depths are moved before the others
+        (d, h, width), depth = sizes, w.kernel[0]
+        parts = ctx.reshape(out, (n * d, h * width, depth, taps // depth * cout))
+        out = ctx.emit("copy", [parts], copy_attrs(4, perm=[0, 2, 1, 3]))
+        images = n * d * depth
+    parts = ctx.reshape(out, (images, *sizes[-2:], *w.kernel[-2:], cout))
+    moved = ctx.emit("copy", [parts], copy_attrs(6, perm=[0, 1, 3, 2, 4, 5]))
     return ctx.reshape(moved, (n, *(size * k for size, k in zip(sizes, w.kernel, strict=True)), cout))
