@@ -29,6 +29,9 @@ KEPT_BYTES = 4 << 10
 """Most bytes of a constant that is kept as an array between segments; larger ones are computed again by each reader."""
 DECIDING_MAX = 4
 """Most elements of a value from the caller that decides a branch."""
+ASKED_ALONE = 4
+"""Most values whose numbers are asked for one by one, so that each has its own variants. More are asked for together:
+after each asking, everything before the next one is bound again."""
 KNOWN_MAX = 4096
 """Most elements of a value whose numbers may shape a segment (axes, sizes, bounds); no limit if no input reaches it."""
 
@@ -137,7 +140,7 @@ def _attempt(
     done: Nodes = 0
     inlined: Nodes = 0
     consumed: dict[str, Array] = {}
-    asked: set[str] = set()
+    asked: list[str] = []
 
     def admit(name: str, known: bool) -> None:
         admit_value(binder, name, values[name], known)
@@ -168,8 +171,8 @@ def _attempt(
                     binder.values.pop(name, None)
                 raise GraphError(f"{node.where}: its output {unmade[0]!r} is not supported")
             done |= 1 << i
-        except NumbersError as error:  # others may be asked for with it: after each asking all is bound again
-            asked.update(error.names)
+        except NumbersError as error:
+            asked += [name for name in error.names if name not in asked]
         except UnknownValueError as error:
             name, small = error.value, _size(error.value, binder, values) <= KNOWN_MAX
             if not (small or (name in values and is_settled(name))):
@@ -180,7 +183,7 @@ def _attempt(
         except GraphError as error:
             leave(region, i, error, _has_empty(node, binder, values))
     if asked:
-        raise NumbersError(asked)
+        raise NumbersError(asked if len(asked) > ASKED_ALONE else asked[:1])
     segment = _finished(region, remaining, done, binder, consumed)
     segment.inlined = inlined
     return segment

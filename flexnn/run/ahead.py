@@ -140,6 +140,10 @@ class Ahead(OpenShapesRun):
     def _keep(self, found: Found) -> None:
         """Nothing is kept: it was told, or is made up."""
 
+    def _forget(self, stretch: Stretch) -> None:
+        """Forget what follows a stretch; there is nothing of it in the engine."""
+        stretch.following.clear()
+
     # ---- parts of a run ----
 
     def _run(self, stretch: Stretch, live: dict[str, Array]) -> None:

@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 
 import flexnn
+from flexnn.regions import segment
 from tests.support.random_turns import TurnMaker
 from tests.support.regions import check_runs, is_taped
 
@@ -51,3 +52,9 @@ def test_random_turns(tmp_path: Path, block: int) -> None:
             error.add_note(f"seed {seed}")
             raise
     assert native > BLOCK // 4
+
+
+def test_numbers_that_vary_more_than_recordings_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Walks that only count forget recordings as runs do."""
+    monkeypatch.setattr(segment, "ASKED_ALONE", 0)
+    check_seed(tmp_path, 406)
