@@ -6,15 +6,16 @@ made up, too (seeded), and hosted operators compute on those.
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from math import inf, prod
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from flexnn.graph.evaluate import BYTES_MAX
-from flexnn.graph.ir import DTYPES, Array, Graph, GraphError
+from flexnn.graph.ir import DTYPES, Array, Graph, GraphError, Shape
 from flexnn.graph.model import Constant, Model, ModelNode
 from flexnn.graph.ports import Port
 from flexnn.graph.random_array import random_array
@@ -41,6 +42,10 @@ SINGLY = 2
 """Shapes that fail after the first that binds until that one is tried with each dimension doubled: some are fixed."""
 BODY_BYTES = 512
 """Most bytes of constants of bodies that are kept always: at other shapes a slice may be a gather."""
+OWN_SIDES = 6
+"""Number of sizes that are tried because the model's constants name them."""
+LENGTHS_MAX = 16
+"""Most elements of a vector of integers that may be lengths."""
 TENSOR_MAX = 1 << 26
 """Most elements of a made-up input."""
 
@@ -203,14 +208,18 @@ def sample(model: Model) -> Sampled:
     bound: list[list[tuple[int, ...]]] = []
     partly = failed = 0
 
-    def walk(shapes: list[tuple[int, ...]]) -> None:
-        """Walk the model at these shapes. Raises GraphError if they do not bind."""
+    def walk(shapes: list[tuple[int, ...]], length: int | None = None) -> None:
+        """Walk the model at these shapes, inputs that may be lengths being ``length``. Raises GraphError if they do not
+        bind.
+        """
         collects = _Collects()
         random = np.random.default_rng(0)
         feeds = {
             port.name: random_array(random, shape, DTYPES[str(port.dtype)])
             for port, shape in zip(model.graph.inputs, shapes, strict=True)
         }
+        if length is not None:
+            feeds |= {n: np.full_like(x, length) for n, x in feeds.items() if _may_be_length(x.dtype, x.shape)}
         try:
             with made_up_shapes():
                 Sampler(model, collects).run(feeds)
@@ -227,16 +236,22 @@ def sample(model: Model) -> Sampled:
     def tried(shapes: list[tuple[int, ...]]) -> None:
         """Walk the model at these shapes, and note whether they bind."""
         nonlocal first, partly, failed
-        try:
-            walk(shapes)
-            bound.append(shapes)
-        except GraphError as error:
-            first = first or error
-            partly += isinstance(error, _MadeUpError)
-            failed += bool(bound)
+        errors = []
+        for length in _lengths(model.graph.inputs, shapes):
+            try:
+                walk(shapes, length)
+            except GraphError as error:
+                errors.append(error)
+            else:
+                bound.append(shapes)
+                return
+        first = first or errors[0]
+        partly += any(isinstance(error, _MadeUpError) for error in errors)
+        failed += bool(bound)
 
-    for side, shapes in _candidates(model.graph.inputs):
-        if len(bound) >= SAMPLES and (side not in LARGER_SIDES or _all_lowered(region, lowered)):
+    own = _own_sides(region)
+    for side, shapes in _candidates(model.graph.inputs, own):
+        if len(bound) >= SAMPLES and (side not in (*LARGER_SIDES, *own) or _all_lowered(region, lowered)):
             continue
         tried(shapes)
         if failed == SINGLY and len(bound) < SAMPLES:
@@ -251,6 +266,22 @@ def sample(model: Model) -> Sampled:
             walk(twice)
     _keep_read(region, lowered)
     return Sampled(graphs, bound)
+
+
+def _may_be_length(dtype: np.dtype, shape: Shape) -> bool:
+    """Return whether an input may say how long others are, each of a batch."""
+    return dtype.kind in "iu" and len(shape) < 2 and prod(shape) <= LENGTHS_MAX
+
+
+def _lengths(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> list[int | None]:
+    """Return what inputs that may be lengths are tried with: made-up numbers (None), then the largest open size, as
+    masks of such lengths fit nothing else.
+    """
+    names = dimension_names(ports)
+    sizes = [d for row, shape in zip(names, shapes, strict=True) for name, d in zip(row, shape, strict=True) if name]
+    pairs = zip(ports, shapes, strict=True)
+    is_length = any(_may_be_length(DTYPES[str(port.dtype)], shape) for port, shape in pairs)
+    return [None, max(sizes)] if is_length and sizes else [None]
 
 
 def _all_lowered(region: Region, lowered: Mapping[str, Nodes]) -> bool:
@@ -270,7 +301,7 @@ def _keep_read(region: Region, lowered: Mapping[str, Nodes]) -> None:
             _keep_numbers(inner, inner.all, BODY_BYTES)
 
 
-def _keep_numbers(region: Region, nodes: Nodes, most: float = math.inf) -> None:
+def _keep_numbers(region: Region, nodes: Nodes, most: float = inf) -> None:
     """Mark constants of at most so many bytes, which these nodes read, as used."""
     for i in members(nodes):
         attributes = [value for value in region.nodes[i].attrs.values() if isinstance(value, Constant)]
@@ -308,14 +339,29 @@ def dimension_names(ports: Sequence[Port]) -> list[list[str]]:
     ]
 
 
-def _candidates(ports: Sequence[Port]) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
-    """Iterate over sides, each with the shapes of all inputs, no two the same. The first open dimension of an input is
-    1 (a batch) and the others are a side; or all are 1 but the last. The dimension of a vector is a side. If it is the
-    first dimension of another input, too, it is first taken for a batch, and for a side when all sides were tried.
+def _own_sides(region: Region) -> list[int]:
+    """Return sizes that the model's integers name most often: exporters leave those of their example in masks."""
+    counted = Counter[int]()
+    for inner in region.walk():
+        for constant in inner.constants.values():
+            if DTYPES[constant.dtype].kind not in "iu" or not isinstance(constant.source, ModelSource):
+                continue
+            counted.update(constant.shape[-1:])
+            if prod(constant.shape) <= LENGTHS_MAX:
+                counted.update(int(n) for n in np.ravel(constant.source.base.load()))
+    named = [n for n, _ in counted.most_common() if 1 < n <= max(SIDES) and n not in SIDES]
+    return named[:OWN_SIDES]
+
+
+def _candidates(ports: Sequence[Port], own: Sequence[int]) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
+    """Iterate over sides, the model's ``own`` last, each with the shapes of all inputs, no two the same. The first open
+    dimension of an input is 1 (a batch) and the others are a side; or all are 1 but the last. The dimension of a vector
+    is a side. If it is the first dimension of another input, too, it is first taken for a batch, and for a side when
+    all sides were tried.
     """
     seen = set()
     for is_batch in (True, False):
-        for side in SIDES:
+        for side in (*SIDES, *own):
             for only_last in (False, True):
                 sizes = _sizes(ports, side, only_last, is_batch)
                 shapes = [

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import flexnn
 from flexnn.graph import load_model
 from flexnn.graph.ir import Array
 from flexnn.regions import sampling
@@ -34,3 +35,43 @@ def test_a_size_that_is_fixed_does_not_make_all_walks_fail(tmp_path: Path, monke
     sampled = sampling.sample(load_model(str(tmp_path / "m.onnx")))
     assert sampled.shapes == [[(1, 64, 64)], [(1, 64, 128)]]
     assert len(walked) == 4, walked
+
+
+def test_lengths_are_those_of_the_other_inputs(tmp_path: Path) -> None:
+    """A row of as many ones as ``l`` says is multiplied by x, which has as many rows; a layer stands behind it."""
+    nodes = [
+        helper.make_node("Range", ["zero", "l", "one"], ["r"]),
+        helper.make_node("Cast", ["r"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["f", "x"], ["m"]),
+        helper.make_node("MatMul", ["m", "w"], ["y"]),
+    ]
+    check_native(tmp_path, nodes, {"zero": np.int64(0), "one": np.int64(1)}, {"l": np.array(77)}, 77)
+
+
+def test_sizes_that_constants_name_are_tried(tmp_path: Path) -> None:
+    """An exporter left a mask of its example's size in the model."""
+    nodes = [
+        helper.make_node("MatMul", ["mask", "x"], ["m"]),
+        helper.make_node("MatMul", ["m", "w"], ["y"]),
+        helper.make_node("Gather", ["x", "at"], ["z"], axis=1),
+    ]
+    constants = {"mask": np.ones(77, np.float32), "at": np.arange(77)}
+    check_native(tmp_path, nodes, constants, {}, 77)
+
+
+def check_native(
+    folder: Path, nodes: list[onnx.NodeProto], constants: Mapping[str, Array], lengths: Mapping[str, Array], rows: int
+) -> None:
+    """Run a model at one shape; numpy computes nothing of it."""
+    constants = dict(constants) | {"w": np.ones((8, 16), np.float32)}
+    ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, "t", 8])]
+    ports += [helper.make_tensor_value_info(name, TensorProto.INT64, []) for name in lengths]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    tensors = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+    graph = helper.make_graph(nodes, "g", ports, outputs, tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "m.onnx")
+    with flexnn.Session(flexnn.compile(folder / "m.onnx"), threads=1, profile="analytic") as session:
+        (y,) = session.run(None, {"x": np.ones((1, rows, 8), np.float32), **lengths})
+        assert session.statistics()["hosted_operators"] == {}
+        factor = rows * (rows - 1) // 2 if lengths else rows
+        np.testing.assert_array_equal(y, np.full((1, 16), 8 * factor, np.float32))
