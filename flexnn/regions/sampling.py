@@ -197,18 +197,24 @@ class Sampled(NamedTuple):
     """Shapes of all inputs at which the model bound."""
 
 
-def sample(model: Model) -> Sampled:
-    """Walk a model. Mark constants that other nodes than those of segments read as used, since numpy may have to
-    compute those nodes. Raises the first GraphError if no shape binds.
-    """
-    graphs: list[Graph] = []
-    lowered: dict[str, int] = {}
-    region = Region(model.graph)
-    first: GraphError | None = None
-    bound: list[list[tuple[int, ...]]] = []
-    partly = failed = 0
+class _Walks:
+    """Walks through a model at shapes, one after the other, and what they found."""
 
-    def walk(shapes: list[tuple[int, ...]], length: int | None = None) -> None:
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.graphs: list[Graph] = []
+        self.lowered: dict[str, int] = {}
+        """Nodes that were in segments, by the path of their region."""
+        self.bound: list[list[tuple[int, ...]]] = []
+        """Shapes at which the model bound."""
+        self.first: GraphError | None = None
+        """Why the first shapes that did not bind did not."""
+        self.partly = 0
+        """Shapes that failed for a made-up number."""
+        self.failed = 0
+        """Shapes that failed after some that bound."""
+
+    def walk(self, shapes: list[tuple[int, ...]], length: int | None = None) -> None:
         """Walk the model at these shapes, inputs that may be lengths being ``length``. Raises GraphError if they do not
         bind.
         """
@@ -216,56 +222,63 @@ def sample(model: Model) -> Sampled:
         random = np.random.default_rng(0)
         feeds = {
             port.name: random_array(random, shape, DTYPES[str(port.dtype)])
-            for port, shape in zip(model.graph.inputs, shapes, strict=True)
+            for port, shape in zip(self._model.graph.inputs, shapes, strict=True)
         }
         if length is not None:
             feeds |= {n: np.full_like(x, length) for n, x in feeds.items() if _may_be_length(x.dtype, x.shape)}
         try:
             with made_up_shapes():
-                Sampler(model, collects).run(feeds)
+                Sampler(self._model, collects).run(feeds)
         except _MadeUpError:
-            keep(collects)
+            self._keep(collects)
             raise
-        keep(collects)
+        self._keep(collects)
 
-    def keep(collects: _Collects) -> None:
-        graphs.extend(collects.graphs)
+    def _keep(self, collects: _Collects) -> None:
+        self.graphs.extend(collects.graphs)
         for path, nodes in collects.lowered.items():
-            lowered[path] = lowered.get(path, 0) | nodes
+            self.lowered[path] = self.lowered.get(path, 0) | nodes
 
-    def tried(shapes: list[tuple[int, ...]]) -> None:
+    def try_at(self, shapes: list[tuple[int, ...]]) -> None:
         """Walk the model at these shapes, and note whether they bind."""
-        nonlocal first, partly, failed
         errors = []
-        for length in _lengths(model.graph.inputs, shapes):
+        for length in _lengths(self._model.graph.inputs, shapes):
             try:
-                walk(shapes, length)
+                self.walk(shapes, length)
             except GraphError as error:
                 errors.append(error)
             else:
-                bound.append(shapes)
+                self.bound.append(shapes)
                 return
-        first = first or errors[0]
-        partly += any(isinstance(error, _MadeUpError) for error in errors)
-        failed += bool(bound)
+        self.first = self.first or errors[0]
+        self.partly += any(isinstance(error, _MadeUpError) for error in errors)
+        self.failed += bool(self.bound)
 
+
+def sample(model: Model) -> Sampled:
+    """Walk a model. Mark constants that other nodes than those of segments read as used, since numpy may have to
+    compute those nodes. Raises the first GraphError if no shape binds.
+    """
+    region, ports = Region(model.graph), model.graph.inputs
     own = _own_sides(region)
-    for side, shapes in _candidates(model.graph.inputs, own):
-        if len(bound) >= SAMPLES and (side not in (*LARGER_SIDES, *own) or _all_lowered(region, lowered)):
+    walks = _Walks(model)
+    bound = walks.bound
+    for side, shapes in _candidates(ports, own):
+        if len(bound) >= SAMPLES and (side not in (*LARGER_SIDES, *own) or _all_lowered(region, walks.lowered)):
             continue
-        tried(shapes)
-        if failed == SINGLY and len(bound) < SAMPLES:
-            failed += 1
-            for changed in _doubled(model.graph.inputs, bound[0]):
+        walks.try_at(shapes)
+        if walks.failed == SINGLY and len(bound) < SAMPLES:
+            walks.failed += 1
+            for changed in _doubled(ports, bound[0]):
                 if len(bound) < SAMPLES:
-                    tried(changed)
-    if not bound and not partly and first:
-        raise first
-    for twice in [*filter(None, (_twice(model.graph.inputs, shapes) for shapes in bound))][:1]:
+                    walks.try_at(changed)
+    if not bound and not walks.partly and walks.first:
+        raise walks.first
+    for twice in [*filter(None, (_twice(ports, shapes) for shapes in bound))][:1]:
         with suppress(GraphError):  # rows of a batch of one are also rows of something else; layers fuse in another way
-            walk(twice)
-    _keep_read(region, lowered)
-    return Sampled(graphs, bound)
+            walks.walk(twice)
+    _keep_read(region, walks.lowered)
+    return Sampled(walks.graphs, bound)
 
 
 def _may_be_length(dtype: np.dtype, shape: Shape) -> bool:
