@@ -442,11 +442,22 @@ def test_scalars():
     check_model(model_of([helper.make_node("Add", ["x", "c"], ["y"])], {"x": ()}, ["y"], {"c": weights(3)}))
 
 
+def test_dropout_of_nothing_while_training():
+    """As torchvision's Swin is exported."""
+    constants = {"ratio": np.float32(0), "training": np.array(True)}
+    graph = check_model(one("Dropout", constants=constants))
+    assert not graph.nodes or {node.op for node in graph.nodes} <= {"copy"}
+
+
 # ---- refusals: one line, naming operator, node and attribute ----
 
 REFUSED = [
     (one("Celu2"), r"Celu2 node 'y': the operator is not supported"),
     (one("BatchNormalization", constants={k: weights(3) for k in "abcd"}, training_mode=1), r"training_mode=1"),
+    (
+        one("Dropout", constants={"ratio": np.float32(0.5), "training": np.array(True)}),
+        r"Dropout node 'y': training_mode is not supported",
+    ),
     (one("Relu", alpha=1.0), r"Relu node 'y': attribute alpha is not supported"),
     (one("Relu", ("n", 3, "h", 5)), r"--shape x=1,3,224,5"),
     (model_of([helper.make_node("Relu", ["q"], ["y"])], {"x": (1,)}, ["y"]), r"no earlier node computes input 'q'"),

@@ -280,12 +280,12 @@ def batch_normalization(ctx: Context) -> list[Value]:
 
 @lowers("Identity", "Dropout")
 def identity(ctx: Context) -> list[Value]:
-    """The input itself; Dropout does nothing at inference."""
+    """The input itself; Dropout does nothing at inference, nor with a ratio of 0, as some exporters leave it."""
     if ctx.node.op_type == "Dropout":
         for name in ("ratio", "seed", "is_test", "consumed_inputs"):
             ctx.attr(name)
-        training = ctx.constant(2, "training_mode")
-        if training is not None and training.any():
+        training, ratio = ctx.constant(2, "training_mode"), ctx.constant(1, "ratio")
+        if training is not None and training.any() and (ratio is None or ratio.any()):
             raise ctx.error("training_mode is not supported (inference only)")
     return [ctx.input(0)]
 
