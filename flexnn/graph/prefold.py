@@ -13,12 +13,14 @@ from .allowance import allowance
 from .evaluate.of_node import evaluate_node
 from .fold import folds, is_lazy, made
 from .ir import GraphError
+from .ledger import current
 from .lower import Const, array_const
 from .model import Constant, Model, ModelGraph, ModelNode, reads
 from .sources import ModelSource
 
 BYTES_MAX = 256 << 20
-"""Most bytes of all constants that are made; under a budget of compiling, of a quarter of what is left."""
+"""Most bytes of all constants that are made; at most a quarter of what compiling may compute with, and of what is left
+of its budget."""
 HALF = 10
 """TensorProto.DataType of float16, which binding widens."""
 
@@ -28,7 +30,9 @@ def fold_constants(model: Model) -> None:
     found = allowance()
     unused = [source for source in _sources(model) if not source.used]
     last = max((source.index for source in _sources(model)), default=-1)
-    room = BYTES_MAX if found is None else min(BYTES_MAX, max(found.left, 0) // 4)
+    ledger = current()
+    rooms = [max(left.left, 0) // 4 for left in (found, ledger) if left is not None]
+    room = min(BYTES_MAX, *rooms) if rooms else BYTES_MAX
     _Folding(model.opset, room, last + 1).visit(model.graph, ChainMap())
     unused += [source for source in _sources(model) if source.index > last]
     for source in unused:  # what only these constants are made of is not stored

@@ -75,17 +75,19 @@ class Region:
 
     @contextmanager
     def without_marks(self) -> Iterator[None]:
-        """Take back, at the end, what is marked in the region and in those inside it: it was for certain sizes."""
+        """Take back, at the end, what is marked in the region and in those inside it: it was for certain sizes. Nodes
+        that numpy computes where an input has no elements stay marked: templates made meanwhile leave them out.
+        """
         regions = list(self.walk())
-        marks = [(r.hosted, r.hosted_empty, r.forced, r.apart, r.walked) for r in regions]
+        marks = [(r.hosted, r.forced, r.apart, r.walked) for r in regions]
         for region in regions:
-            region.hosted, region.hosted_empty = set(region.hosted), set(region.hosted_empty)
+            region.hosted = set(region.hosted)
             region.forced, region.apart, region.walked = set(region.forced), set(region.apart), set(region.walked)
         try:
             yield
         finally:
             for region, own in zip(regions, marks, strict=True):
-                region.hosted, region.hosted_empty, region.forced, region.apart, region.walked = own
+                region.hosted, region.forced, region.apart, region.walked = own
 
     def walk(self) -> Iterator[Region]:
         """Iterate over the region and all regions inside it, outer ones first."""

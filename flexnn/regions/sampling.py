@@ -241,17 +241,17 @@ class _Walks:
 
     def try_at(self, shapes: list[tuple[int, ...]]) -> None:
         """Walk the model at these shapes, and note whether they bind."""
-        errors = []
+        partly = False
         for length in _lengths(self._model.graph.inputs, shapes):
             try:
                 self.walk(shapes, length)
             except GraphError as error:
-                errors.append(error)
+                partly |= isinstance(error, _MadeUpError)
+                self.first = self.first or error.with_traceback(None)  # whose frames hold all that was computed
             else:
                 self.bound.append(shapes)
                 return
-        self.first = self.first or errors[0]
-        self.partly += any(isinstance(error, _MadeUpError) for error in errors)
+        self.partly += partly
         self.failed += bool(self.bound)
 
 

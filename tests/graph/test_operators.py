@@ -443,7 +443,7 @@ def test_scalars():
 
 
 def test_dropout_of_nothing_while_training():
-    """As torchvision's Swin is exported."""
+    """The exporter of torchvision's Swin leaves such nodes."""
     constants = {"ratio": np.float32(0), "training": np.array(True)}
     graph = check_model(one("Dropout", constants=constants))
     assert not graph.nodes or {node.op for node in graph.nodes} <= {"copy"}

@@ -74,7 +74,8 @@ def test_kernels_to_choose_from_are_measured_once(artifact: str) -> None:
         assert len(told) == 1
     found = kept(artifact)
     assert {"wino4", "wino2"} <= found.tried
-    assert found.tried <= found.machine.scales.keys() <= {"direct", "im2col", "wino4", "wino2", "wino_line", "planar"}
+    kernels = {"direct", "im2col", "wino4", "wino2", "wino_line", "planar", "half"}
+    assert found.tried <= found.machine.scales.keys() <= kernels
     assert found.machine.storage_bytes_per_second == MachineProfile(1.0, 1.0).storage_bytes_per_second
     with flexnn.Session(artifact, threads=2, profile="measure", progress=told.append) as session:
         np.testing.assert_array_equal(run(session, 40, -1.0), quiet)
