@@ -184,7 +184,8 @@ def _known(stretch: Stretch) -> Iterator[Scope]:
     """Iterate over scopes with numbers of the inputs that a first stretch needs, if it needs any before all else."""
     if not isinstance(stretch.action, Read) or stretch.tape.entries or stretch.remaining != stretch.region.all:
         return
-    for number in _compared(stretch.region):
+    is_truth = all(stretch.scope[name].dtype == np.bool_ for name in stretch.action.names)
+    for number in (1, 0) if is_truth else _compared(stretch.region):
         scope = stretch.scope.copy()
         for name in stretch.action.names:
             value = scope[name]
@@ -241,9 +242,11 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
     ]
     tried = [[(base, other) for other in _changed(_sizes(names, base))] for base in bases]
     first, *others = [*zip_longest(*tried)] or [()]
-    empty = dict.fromkeys(_cached(names), 0)
-    emptied = [(base, _sizes(names, base) | empty) for base in bases[:1] if empty]
-    for base, other in filter(None, chain(windows, first[:1], emptied, first[1:], *others)):
+    cached = _cached(names)
+    emptied = [(base, _sizes(names, base) | dict.fromkeys(cached, 0)) for base in bases[:1] if cached]
+    tokens = _tokens(model, names, cached)
+    steps = [(bases[-1], other) for other in _steps(_sizes(names, bases[-1]), tokens, cached)] if tokens else []
+    for base, other in filter(None, chain(windows, steps[:1], first[:1], steps[1:], emptied, first[1:], *others)):
         shapes = [
             tuple([other[name] if name else d for name, d in zip(row, shape, strict=True)])
             for row, shape in zip(names, base, strict=True)
@@ -259,6 +262,22 @@ def _cached(names: list[list[str]]) -> list[str]:
     """
     inner = [name for row in names if len(row) > 2 for name in set(row[1:]) - {""}]
     return sorted({name for name in inner if inner.count(name) > 1})
+
+
+def _tokens(model: Model, names: list[list[str]], cached: list[str]) -> list[str]:
+    """Return the dimensions that count tokens, where the model has caches: the last ones of matrices of integers."""
+    rows = zip(names, model.graph.inputs, strict=True)
+    found = {row[-1] for row, port in rows if len(row) == 2 and port.dtype in ("i64", "i32")}
+    return sorted(found - {""} - set(cached)) if cached else []
+
+
+def _steps(sizes: dict[str, int], tokens: list[str], cached: list[str]) -> Iterator[dict[str, int]]:
+    """Iterate over sizes of open dimensions like these at which one token is decoded: with some tokens in the caches,
+    the first one, and the second one, whichever of the caches grows.
+    """
+    apart = {name: d + STEP * i for i, (name, d) in enumerate(sizes.items()) if d > 1}
+    for held in ({}, dict.fromkeys(cached, 0), *({name: 1} for name in cached)):
+        yield sizes | apart | dict.fromkeys(tokens, 1) | held
 
 
 def _is_sound(names: list[list[str]], shapes: Shapes, samples: set[str]) -> bool:

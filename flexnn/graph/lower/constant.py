@@ -347,9 +347,10 @@ def _is_halves(x: Const) -> bool:
 
 def table_panels(x: Const) -> PanelSource | None:
     """The panels that a product by the transposed of ``x``, a matrix, reads, where rows of it are picked from them as
-    well: of a tied table, and of one with steps in blocks, which is stored in no other way. None: of any other.
+    well: of a tied table, and of one with steps in blocks, which is stored in no other way. None: of any other, and of
+    integers, whose rows are picked as they are.
     """
-    if not COLUMNS_MIN <= x.shape[1] < COLUMNS_MAX:
+    if x.dtype not in ("f32", "f16") or not COLUMNS_MIN <= x.shape[1] < COLUMNS_MAX:
         return None
     made_of = x.narrow.whole if x.narrow else x
     wtype, step, least, factors = block_form(x, 0) or (*stored_form(x, 0), None, None)

@@ -10,8 +10,8 @@ from math import prod
 import numpy as np
 
 from ..build import NO_ACT, add_array, constant_value
-from ..ir import Node
-from ..sources import ArraySource, uniform
+from ..ir import Array, Node
+from ..sources import ArraySource, depends, uniform
 from .rewrite import Rewriter, only, operands, scaled
 
 HIDDEN_MAX = -1e9
@@ -48,12 +48,20 @@ class Masks:
         kind, tensor, hides, number = mask
         if kind == "add":
             return tensor
-        value = constant_value(uses.graph, tensor)
+        value = _fixed(uses, tensor)
         if value is not None:
             bias = np.where(value == bool(hides), np.float32(number), np.float32(0))
             key = ArraySource(bias).key
             return self._once(key, lambda: add_array(uses.graph, f"{before.name}.mask", bias))
         return self._once((tensor, hides, number), lambda: _emit_choice(uses, before, tensor, hides, number))
+
+
+def _fixed(uses: Rewriter, tensor: int) -> Array | None:
+    """Numbers of a mask that is the same always; None of one that depends on sizes: looking at its numbers would make
+    these sizes conditions, and a decoder's graph would be bound anew for each token.
+    """
+    weight = uses.graph.tensors[tensor].weight
+    return None if weight >= 0 and depends(uses.graph.weights[weight].source) else constant_value(uses.graph, tensor)
 
 
 def _emit_sum(uses: Rewriter, before: Node, a: int, b: int) -> int:
@@ -110,9 +118,9 @@ def causal_past(uses: Rewriter, masks: list[Mask], tokens: int, keys: int) -> in
     if same is not None and tokens > 1:  # it hides all keys, or none: the numbers need not be made
         return None
     shape = uses.shape(tensor)
-    if shape[-2:] != (tokens, keys) or prod(shape[:-2]) != 1:  # before its numbers, which may depend on sizes
+    if shape[-2:] != (tokens, keys) or prod(shape[:-2]) != 1:
         return None
-    value = constant_value(uses.graph, tensor)
+    value = _fixed(uses, tensor)
     if value is None:
         return None
     rows, seen = value.reshape(tokens, keys), np.tri(tokens, keys, keys - tokens, dtype=np.bool_)
