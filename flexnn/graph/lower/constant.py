@@ -378,6 +378,31 @@ def _double_form(narrow: Narrow) -> BlockForm | None:
     return form.name, narrow.steps.source, least, narrow.factors.source
 
 
+def shifted_form(weights: Const, axis: int) -> BlockForm | None:
+    """The form of blocks with minima, as block_form returns it, of bytes in a matrix whose zero points leave some of
+    them outside 8 bits with a sign: a byte less its middle fits, and what is left of its zero point goes into the
+    minima. Halves, the other form of such weights, would round them. None: of any others.
+    """
+    narrow, form, columns = weights.narrow, FORMS["s8mf"], weights.shape[1 - axis]
+    if narrow is None or narrow.block or narrow.steps is None or narrow.zero is None or narrow.is_signed:
+        return None
+    is_apart = narrow.axis != axis and not narrow.is_even
+    if is_apart or narrow.whole.dtype not in ("i8", "u8") or not columns or columns % form.block:
+        return None
+    steps, zero, middle = narrow.steps, narrow.zero, 128 if narrow.whole.dtype == "u8" else 0
+    rows, blocks = weights.shape[axis], columns // form.block
+
+    def by_block(v: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(v.astype(np.float32).reshape(-1, 1), (rows, blocks))
+
+    def least(v: np.ndarray) -> np.ndarray:
+        return by_block(v.reshape(-1) * (middle - zero.load().reshape(-1).astype(np.float32)))
+
+    label = f"{rows}by{blocks}"
+    minima = MappedSource(steps.source, least, f"shift{label}|{zero.source.key}")
+    return form.name, MappedSource(steps.source, by_block, f"steps{label}"), minima, None
+
+
 def block_form(weights: Const, axis: int) -> BlockForm | None:
     """Return wtype, step, least and factors of a PanelSource that stores a matrix whose numbers have steps in blocks
     exactly; its output channels are the slices of ``axis``. None: no form does, or another one was chosen.

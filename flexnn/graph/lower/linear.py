@@ -13,7 +13,7 @@ from ..pack import PanelSource
 from ..sources import ArraySource, MappedSource
 from ..strided import broadcast
 from ..weight_form import FORMS
-from .constant import Const, block_form, rows_source, stored_form, tied_source, untransposed
+from .constant import Const, block_form, rows_source, shifted_form, stored_form, tied_source, untransposed
 from .context import Context, Value, lowers
 from .convolution import emit_conv
 from .shape import expanded
@@ -37,7 +37,8 @@ def rows_by_constant(
         source = MappedSource(weights.source, lambda v: v.T.reshape(shape), f"turned{shape}", is_view=True)
     scales = None if scale == 1 else ArraySource(np.full(n, scale, np.float32))
     axis = 0 if transposed else 1
-    wtype, step, least, factors = block_form(weights, axis) or (*stored_form(weights, axis), None, None)
+    form = block_form(weights, axis) or (shifted_form(weights, axis) if sums == "f32" else None)
+    wtype, step, least, factors = form or (*stored_form(weights, axis), None, None)
     bias_source = bias.source if bias else None
     panels = PanelSource(
         "conv", shape, 1, source, bias_source, scales, wtype=wtype, step=step, least=least, factors=factors

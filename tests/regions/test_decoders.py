@@ -1,0 +1,122 @@
+"""Decoders whose caches their callers pass: what the compiler traces serves each token, and no token binds a graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import flexnn
+from flexnn.regions import templates
+from tests.support.regions import BOOL, F32, I64, check_run, compiled, graph_of, model_of, numbers, value
+
+node = onnx.helper.make_node
+ROWS, COLUMNS = 40, 32
+
+
+def masked_attention(tokens: str, hides: bool) -> list[onnx.NodeProto]:
+    """Tokens x [1, 1, tokens, columns] look at themselves and at those before them, as exporters write it."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "two"], [tokens]),
+        node("Range", ["zero", tokens, "one"], ["places"]),
+        node("Unsqueeze", ["places", "last"], ["rows"]),
+        node("Unsqueeze", ["places", "first"], ["keys"]),
+        node("Greater", ["keys", "rows"], ["after"]),
+        node("Transpose", ["x"], ["turned"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["x", "turned"], ["scores"]),
+    ]
+    if hides:
+        nodes.append(node("Where", ["after", "lowest", "scores"], ["seen"]))
+    else:
+        nodes += [node("Cast", ["after"], ["far"], to=F32), node("Mul", ["far", "lowest"], ["mask"])]
+        nodes.append(node("Add", ["scores", "mask"], ["seen"]))
+    return [*nodes, node("Softmax", ["seen"], ["shares"], axis=-1), node("MatMul", ["shares", "x"], ["y"])]
+
+
+CONSTANTS = {
+    "two": np.array(2), "zero": np.array(0), "one": np.array(1), "last": np.array([1]), "first": np.array([0]),
+    "lowest": np.array(-1e30, np.float32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("hides", [True, False])
+def test_a_mask_that_sizes_make_serves_other_lengths(
+    hides: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = [1, 1, "tokens", 8]
+    model = model_of(
+        graph_of(masked_attention("count", hides), [value("x", F32, shape)], [value("y", F32, shape)], CONSTANTS)
+    )
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        monkeypatch.setattr(templates, "build_segment", None)
+        for count in (20, 33, 54, 200):
+            check_run(session, model, {"x": numbers(1, 1, count, 8)})
+
+
+def merged_decoder() -> onnx.ModelProto:
+    """A decoder as optimum merges it: a flag says whether there is a cache, and the table of tokens, of integers, is
+    read by its rows and, transposed, by the product that scores them.
+    """
+
+    def branch(name: str, own: list[onnx.NodeProto]) -> onnx.GraphProto:
+        table = [
+            node("Gather", ["table", "ids"], ["picked"]),
+            node("DequantizeLinear", ["picked", "step", "middle"], ["x"]),
+            node("Transpose", ["table"], ["across"], perm=[1, 0]),
+            node("DequantizeLinear", ["across", "step", "middle"], ["scorer"]),
+        ]
+        end = [
+            node("Transpose", ["kept"], ["turned"], perm=[0, 2, 1]),
+            node("MatMul", ["x", "turned"], ["scores"]),
+            node("Softmax", ["scores"], ["shares"], axis=-1),
+            node("MatMul", ["shares", "kept"], ["h"]),
+            node("MatMul", ["h", "scorer"], [f"{name}.logits"]),
+            node("Identity", ["kept"], [f"{name}.present"]),
+        ]
+        outputs = [value(f"{name}.logits", F32, [1, None, ROWS]), value(f"{name}.present", F32, [1, None, COLUMNS])]
+        return graph_of([*table, *own, *end], [], outputs)
+
+    first = branch("first", [node("Identity", ["x"], ["kept"])])
+    later = branch("later", [node("Concat", ["past", "x"], ["kept"], axis=1)])
+    nodes = [node("If", ["use_cache"], ["logits", "present"], then_branch=later, else_branch=first)]
+    inputs = [
+        value("ids", I64, [1, "tokens"]),
+        value("past", F32, [1, "held", COLUMNS]),
+        value("same", F32, [1, "held", COLUMNS]),
+        value("use_cache", BOOL, [1]),
+    ]
+    outputs = [value("logits", F32, [1, None, ROWS]), value("present", F32, [1, None, COLUMNS])]
+    weights = {
+        "table": np.random.default_rng(3).integers(0, 256, (ROWS, COLUMNS)).astype(np.uint8),
+        "step": np.array(0.01, np.float32),
+        "middle": np.array(129, np.uint8),
+    }
+    return model_of(graph_of(nodes, inputs, outputs, weights))
+
+
+def test_each_token_of_a_merged_decoder_runs_from_what_was_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, build, bound = merged_decoder(), templates.build_segment, []
+
+    def noted(*given: Any) -> Any:
+        segment = build(*given)  # raises where it asks for the flag
+        bound.append(segment)
+        return segment
+
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        monkeypatch.setattr(templates, "build_segment", noted)
+
+        def step(tokens: int, held: int) -> None:
+            feed: dict[str, Any] = {"ids": np.arange(tokens)[None], "past": numbers(1, held, COLUMNS)}
+            feed |= {"same": feed["past"], "use_cache": np.array([held > 0])}
+            check_run(session, model, feed)
+
+        for tokens, held in ((1, 0), (1, 1), (1, 2), (1, 7), (5, 0)):
+            step(tokens, held)
+        assert not bound
+        assert not session.statistics()["hosted_operators"]
