@@ -352,6 +352,44 @@ def dimension_names(ports: Sequence[Port]) -> list[list[str]]:
     ]
 
 
+class Caches(NamedTuple):
+    """Open dimensions of a decoder that takes its caches of keys and values from its caller, by their names."""
+
+    held: list[str]
+    """Those that inputs of three or more dimensions share behind their first one."""
+    tokens: str | int
+    """That of the new tokens, the last one of the first matrix of integers, or how many there are; 0: nobody knows."""
+    totals: list[str]
+    """The last ones of further such matrices, which no other input has: they may count what is held and new."""
+
+    @classmethod
+    def of(cls, ports: Sequence[Port]) -> Caches:
+        """Return those of a model with these inputs."""
+        names = dimension_names(ports)
+        inner = [name for row in names if len(row) > 2 for name in set(row[1:]) - {""}]
+        held = sorted({name for name in inner if inner.count(name) > 1})
+        rows = [(row, port) for row, port in zip(names, ports, strict=True) if _is_of_tokens(row, port)]
+        if not held or not rows:
+            return cls(held, 0, [])
+        first, port = rows[0]
+        last = port.dims[-1] if port.dims else 0
+        tokens = first[-1] or (last if isinstance(last, int) else 0)
+        others = {name for row in names for name in row[:-1]} | {r[-1] for r in names if len(r) not in (0, 2)}
+        totals = dict.fromkeys(row[-1] for row, _ in rows[1:])
+        return cls(held, tokens, [name for name in totals if name not in {"", tokens, *held, *others}])
+
+    def summed(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Return sizes in which each total is what is held and new together, where there is one kind of cache."""
+        if len(self.held) != 1 or not self.tokens:
+            return sizes
+        new = self.tokens if isinstance(self.tokens, int) else sizes[self.tokens]
+        return sizes | dict.fromkeys(self.totals, sizes[self.held[0]] + new)
+
+
+def _is_of_tokens(row: Sequence[str], port: Port) -> bool:
+    return len(row) == 2 and port.dtype in ("i64", "i32", "bool")
+
+
 def _own_sides(region: Region) -> list[int]:
     """Return sizes that the model's integers name most often: exporters leave those of their example in masks."""
     counted = Counter[int]()
@@ -370,22 +408,24 @@ def _candidates(ports: Sequence[Port], own: Sequence[int]) -> Iterator[tuple[int
     """Iterate over sides, the model's ``own`` last, each with the shapes of all inputs, no two the same. The first open
     dimension of an input is 1 (a batch) and the others are a side; or all are 1 but the last. The dimension of a vector
     is a side. If it is the first dimension of another input, too, it is first taken for a batch, and for a side when
-    all sides were tried.
+    all sides were tried. Masks of a decoder are first as long as its caches and the new tokens together.
     """
-    seen = set()
+    seen, caches = set(), Caches.of(ports)
     for is_batch in (True, False):
         for side in (*SIDES, *own):
             for only_last in (False, True):
-                sizes = _sizes(ports, side, only_last, is_batch)
-                shapes = [
-                    tuple(sizes[name] if name else int(d or 0) for name, d in zip(names, port.dims or (), strict=True))
-                    for names, port in zip(dimension_names(ports), ports, strict=True)
-                ]
-                key = tuple(shapes)
-                most = SOUND_MAX if side > SOUND_SIDE else TENSOR_MAX
-                if key not in seen and all(np.prod(shape, dtype=float) <= most for shape in shapes):
-                    seen.add(key)
-                    yield side, shapes
+                even = _sizes(ports, side, only_last, is_batch)
+                for sizes in (caches.summed(even), even):
+                    shapes = [
+                        tuple([sizes[name] if name else int(d or 0) for name, d in zip(row, port.dims, strict=True)])
+                        for row, port in zip(dimension_names(ports), ports, strict=True)
+                        if port.dims is not None
+                    ]
+                    key = tuple(shapes)
+                    most = SOUND_MAX if side > SOUND_SIDE else TENSOR_MAX
+                    if key not in seen and all(np.prod(shape, dtype=float) <= most for shape in shapes):
+                        seen.add(key)
+                        yield side, shapes
 
 
 def _sizes(ports: Sequence[Port], side: int, only_last: bool, is_batch: bool) -> dict[str, int]:

@@ -18,7 +18,7 @@ from flexnn.graph.sources import ModelSource
 
 from .record import Recorder
 from .region import Nodes, Region
-from .sampling import dimension_names
+from .sampling import Caches, dimension_names
 from .scope import Scope, Value, is_few
 from .stretch import Read, Stretch, Turns
 from .templates import NODES_MAX, Templates, Trace
@@ -242,11 +242,12 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
     ]
     tried = [[(base, other) for other in _changed(_sizes(names, base))] for base in bases]
     first, *others = [*zip_longest(*tried)] or [()]
-    cached = _cached(names)
-    emptied = [(base, _sizes(names, base) | dict.fromkeys(cached, 0)) for base in bases[:1] if cached]
-    tokens = _tokens(model, names, cached)
-    steps = [(bases[-1], other) for other in _steps(_sizes(names, bases[-1]), tokens, cached)] if tokens else []
+    caches = Caches.of(ports)
+    emptied = [(base, _sizes(names, base) | dict.fromkeys(caches.held, 0)) for base in bases[:1] if caches.held]
+    steps = [(base, other) for base in bases[-1:] for other in _steps(_sizes(names, base), caches)]
     for base, other in filter(None, chain(windows, steps[:1], first[:1], steps[1:], emptied, first[1:], *others)):
+        own = _sizes(names, base)
+        other = caches.summed(other) if own == caches.summed(own) else other
         shapes = [
             tuple([other[name] if name else d for name, d in zip(row, shape, strict=True)])
             for row, shape in zip(names, base, strict=True)
@@ -256,28 +257,16 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
             yield shapes
 
 
-def _cached(names: list[list[str]]) -> list[str]:
-    """Return the dimensions that inputs of three or more dimensions share behind their first one: what caches of keys
-    and values hold is nothing at first.
+def _steps(sizes: dict[str, int], caches: Caches) -> Iterator[dict[str, int]]:
+    """Iterate over sizes of open dimensions like these at which a decoder takes one token: with some tokens in its
+    caches, the first one, and the second one, whichever of the caches grows.
     """
-    inner = [name for row in names if len(row) > 2 for name in set(row[1:]) - {""}]
-    return sorted({name for name in inner if inner.count(name) > 1})
-
-
-def _tokens(model: Model, names: list[list[str]], cached: list[str]) -> list[str]:
-    """Return the dimensions that count tokens, where the model has caches: the last ones of matrices of integers."""
-    rows = zip(names, model.graph.inputs, strict=True)
-    found = {row[-1] for row, port in rows if len(row) == 2 and port.dtype in ("i64", "i32")}
-    return sorted(found - {""} - set(cached)) if cached else []
-
-
-def _steps(sizes: dict[str, int], tokens: list[str], cached: list[str]) -> Iterator[dict[str, int]]:
-    """Iterate over sizes of open dimensions like these at which one token is decoded: with some tokens in the caches,
-    the first one, and the second one, whichever of the caches grows.
-    """
+    if not caches.held or not caches.tokens:
+        return
     apart = {name: d + STEP * i for i, (name, d) in enumerate(sizes.items()) if d > 1}
-    for held in ({}, dict.fromkeys(cached, 0), *({name: 1} for name in cached)):
-        yield sizes | apart | dict.fromkeys(tokens, 1) | held
+    single = {caches.tokens: 1} if isinstance(caches.tokens, str) else {}
+    for held in ({}, dict.fromkeys(caches.held, 0), *({name: 1} for name in caches.held)):
+        yield sizes | apart | single | held
 
 
 def _is_sound(names: list[list[str]], shapes: Shapes, samples: set[str]) -> bool:

@@ -120,3 +120,30 @@ def test_each_token_of_a_merged_decoder_runs_from_what_was_traced(
             step(tokens, held)
         assert not bound
         assert not session.statistics()["hosted_operators"]
+
+
+def test_masks_as_long_as_caches_and_tokens_together_are_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing in the model says so: a mask with a dimension of its own is added to scores over the cache and tokens."""
+    nodes = [
+        node("Gather", ["table", "ids"], ["x"]),
+        node("Concat", ["past", "x"], ["kept"], axis=1),
+        node("Transpose", ["kept"], ["turned"], perm=[0, 2, 1]),
+        node("MatMul", ["x", "turned"], ["scores"]),
+        node("Cast", ["mask"], ["seen"], to=F32),
+        node("Add", ["scores", "seen"], ["sums"]),
+        node("Softmax", ["sums"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "kept"], ["h"]),
+        node("ReduceSum", ["same", "axis"], ["sum"]),
+        node("Add", ["h", "sum"], ["y"]),
+    ]
+    inputs = [value("ids", I64, [1, "tokens"]), value("mask", I64, [1, "total"])]
+    inputs += [value("past", F32, [1, "held", COLUMNS]), value("same", F32, [1, "held", 1])]
+    weights = {"table": numbers(ROWS, COLUMNS), "axis": np.array([1])}
+    model = model_of(graph_of(nodes, inputs, [value("y", F32, [1, None, COLUMNS])], weights))
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        monkeypatch.setattr(templates, "build_segment", None)
+        for tokens, held in ((1, 7), (1, 8), (1, 0), (9, 0)):
+            feed: dict[str, Any] = {"ids": np.arange(tokens)[None], "mask": np.ones((1, held + tokens), np.int64)}
+            check_run(session, model, feed | {"past": numbers(1, held, COLUMNS), "same": numbers(1, held, 1)})
