@@ -69,12 +69,10 @@ def compile(  # noqa: A001 (a public name)
     ``kv_capacity`` has sessions keep state of so many tokens unless they ask for others; models without are refused.
     ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
     model hubs are: a model that you do not trust could so read any file.
-    A RuntimeWarning names convolutions, products and the like that are left to numpy, which takes many times longer.
-    Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
+    Raises CompileError, OSError, or GraphError for what is not supported. A RuntimeWarning names layers left to numpy.
     """
     source = os.fsdecode(model)
     target = os.fsdecode(output) if output is not None else os.path.splitext(source)[0] + ".flexnn"
-    budget = None if memory is None else parse_bytes(memory)
     wanted = _wanted("f16" if (weights, checked_precision(precision)) == ("f32", "f16") else weights, calibrate)
     compile_to(
         source,
@@ -83,7 +81,7 @@ def compile(  # noqa: A001 (a public name)
         progress,
         follow_links=follow_links,
         kv_capacity=kv_capacity,
-        memory=budget,
+        memory=None if memory is None else parse_bytes(memory),
         wanted=wanted,
         precision=precision,
         rows=checked_rows(source, rows),

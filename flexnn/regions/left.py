@@ -42,7 +42,7 @@ class Left(NamedTuple):
 
 @quick_dataclass(slots=True)
 class Walked:
-    """What walks through a model found of its nodes."""
+    """Findings of walks through a model about its nodes."""
 
     lowered: dict[str, Nodes] = field(default_factory=dict)
     """Nodes that were in segments, by the path of their region."""

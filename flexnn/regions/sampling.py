@@ -83,7 +83,7 @@ class Sampler(Walker):
         self._runner = runner
         self._random = np.random.default_rng(0)
         self.walked = Walked()
-        """What it found of the nodes."""
+        """Findings about the nodes."""
 
     def run(self, feeds: Mapping[str, Array]) -> None:
         """Walk the model with these inputs."""
@@ -211,7 +211,7 @@ class _Walks:
         self._model = model
         self.graphs: list[Graph] = []
         self.walked = Walked()
-        """What they found of the nodes."""
+        """Findings about the nodes."""
         self.bound: list[list[tuple[int, ...]]] = []
         """Shapes at which the model bound."""
         self.first: GraphError | None = None
