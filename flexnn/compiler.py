@@ -69,11 +69,10 @@ def compile(  # noqa: A001 (a public name)
     ``kv_capacity`` has sessions keep state of so many tokens unless they ask for others; models without are refused.
     ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
     model hubs are: a model that you do not trust could so read any file.
-    Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
+    Raises CompileError, OSError, or GraphError for what is not supported. A RuntimeWarning names layers left to numpy.
     """
     source = os.fsdecode(model)
     target = os.fsdecode(output) if output is not None else os.path.splitext(source)[0] + ".flexnn"
-    budget = None if memory is None else parse_bytes(memory)
     wanted = _wanted("f16" if (weights, checked_precision(precision)) == ("f32", "f16") else weights, calibrate)
     compile_to(
         source,
@@ -82,14 +81,22 @@ def compile(  # noqa: A001 (a public name)
         progress,
         follow_links=follow_links,
         kv_capacity=kv_capacity,
-        memory=budget,
+        memory=None if memory is None else parse_bytes(memory),
         wanted=wanted,
         precision=precision,
         rows=checked_rows(source, rows),
         tell=tell,
         reduce=reduce,
+        warn=_warn,
     )
     return target
+
+
+def _warn(left: str) -> None:
+    """Warn of layers that are left to numpy."""
+    import warnings
+
+    warnings.warn(left, RuntimeWarning, stacklevel=4)
 
 
 def compile_to(
@@ -108,11 +115,13 @@ def compile_to(
     rows: str | None = None,
     tell: Callable[[str], object] | None = None,
     reduce: Mapping[str, str] | None = None,
+    warn: Callable[[str], object] | None = None,
 ) -> list[str]:
     """Compile the file ``source``, whose SHA-256 may be known, to ``target``; return the names of the files beside it
     that hold weights; ``memory``: most bytes that the process may grow by; ``lasting``: whether to wait until the disk
     has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told; ``reduce``,
-    ``precision``, ``rows`` and ``kv_capacity``: as for ``compile``. Raises as ``compile`` does.
+    ``precision``, ``rows`` and ``kv_capacity``: as for ``compile``; ``warn`` is told of layers that are left to numpy.
+    Raises as ``compile`` does.
     """
     from flexnn.graph.allowance import allowed
 
@@ -145,6 +154,9 @@ def compile_to(
             budget.check("the model")
         with Uncollected(len(model.graph.nodes)):
             _write(contents, target, digest or sha256(source, progress), progress, lasting)
+        of_numpy = str(getattr(contents, "left", ""))  # a bound graph leaves none
+        if warn is not None and of_numpy:
+            warn(of_numpy)
     return externals
 
 
@@ -394,12 +406,13 @@ def _open_contents(model: Model, reason: GraphError, later: list[Callable[[], No
     from flexnn.graph.ir import RAW_CHUNK_BYTES, Weight
     from flexnn.graph.ledger import current
     from flexnn.graph.prefold import fold_constants
+    from flexnn.regions.left import told
     from flexnn.regions.sampling import sample
 
     fold_constants(model)
     stored = StoredModel(model, [], {}, {}, constants_of(model))
     try:
-        graphs, shapes = sample(model)
+        graphs, shapes, left = sample(model)
     except GraphError as error:
         refuse_unknown(model.graph)
         ledger = current()
@@ -422,7 +435,7 @@ def _open_contents(model: Model, reason: GraphError, later: list[Callable[[], No
                 stored.keys[key] = len(stored.weights)
                 stored.weights.append(raw)
             stored.values[index] = stored.keys[key]
-    stored.sampled = shapes
+    stored.sampled, stored.left = shapes, told(left)
     if later is None:
         _store_templates(stored, shapes)
     else:

@@ -48,6 +48,8 @@ PARTS = ("weights", "keys", "model", "templates")
 """The parts of a model section."""
 STATE = "kv_capacity"
 """A part that is there where the compiler was asked for state."""
+LEFT = "left"
+"""A part that is there where the compiler left layers to numpy."""
 MODEL_PARTS = ("opset", "constants", "graph")
 GRAPH_PARTS = ("nodes", "constants", "inputs", "outputs")
 """The parts of the model in it, and of each of its graphs."""
@@ -124,6 +126,8 @@ class StoredModel:
     for state."""
     sampled: list[list[tuple[int, ...]]] = field(default_factory=list)
     """Shapes of the inputs at which the compiler bound it."""
+    left: str = ""
+    """Line about the layers that the compiler left to numpy; "": there are none."""
 
 
 def weight_key(weight: Weight) -> str | None:
@@ -156,12 +160,14 @@ def dump_stored(stored: StoredModel) -> bytes:
     }
     if stored.kv_capacity:  # readers that know no state refuse the part
         rows[STATE] = stored.kv_capacity
+    if stored.left:
+        rows[LEFT] = stored.left
     return json.dumps(rows, separators=(",", ":")).encode("ascii")
 
 
 def load_stored(raw: bytes) -> StoredModel:
     """Read the model in ``raw``. Raises ArtifactError, which says what is wrong."""
-    rows = load_json(raw, set(PARTS), "model", (STATE,), {"nodes": _with_names})
+    rows = load_json(raw, set(PARTS), "model", (STATE, LEFT), {"nodes": _with_names})
     check_tables(rows, {"weights", "keys"}, "model")
     weights = load_weights(rows["weights"])
     try:
@@ -175,10 +181,11 @@ def load_stored(raw: bytes) -> StoredModel:
         if templates >= 0 and (weights[templates].kind != "raw" or weights[templates].nbytes > TEMPLATES_BYTES_MAX):
             raise ValueError("the templates are no raw weight, or too large")
         capacity = int_in(rows[STATE], 1, KV_CAPACITY_MAX) if STATE in rows else 0
+        left = name_of(rows.get(LEFT, ""))
         mark_tied(model)
     except (TypeError, ValueError, RecursionError) as error:
         raise ArtifactError(f"the model section: {error}") from None
-    return StoredModel(model, weights, keys, values, constants, templates, kv_capacity=capacity)
+    return StoredModel(model, weights, keys, values, constants, templates, kv_capacity=capacity, left=left)
 
 
 def attach_values(stored: StoredModel, file: Descriptor, crcs: NDArray[np.uint32]) -> None:

@@ -60,6 +60,8 @@ class Elements:
         """Return the results of a node; those of which all elements are known, as constants."""
         if not self._found and node.op_type not in _BOUNDED:
             return results
+        if all(isinstance(value, Const) for value in results):  # what is looked at is a condition
+            return results
         rule = _RULES.get(node.op_type) or (_moved if node.op_type in MOVES else None)
         if rule is None or not all(self._is_small(value) for value in results):
             return results

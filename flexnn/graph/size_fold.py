@@ -21,7 +21,7 @@ from .ir import Array, Graph, GraphError, Shape
 from .late import KEPT_BYTES, Late, LateConstant, LateFold
 from .lower import LOWERINGS, OPERAND_BYTES, Const, Context, Value, array_const, depends, is_sizes, sizes_const
 from .model import Constant, ModelNode, dtype_name
-from .sizes import Size
+from .sizes import Size, least, most
 from .sources import ArraySource, KeptSource, ModelSource, SizesSource
 
 MOVES = {
@@ -38,13 +38,15 @@ _COMPARES: dict[str, Callable[[Any, Any], Any]] = {
 }
 _COMPUTES: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
-    "Max": lambda a, b: a if a >= b else b,
-    "Min": lambda a, b: a if a <= b else b,
+    "Max": most,
+    "Min": least,
     "Mul": operator.mul,
     "Sub": operator.sub,
 }
 _REDUCES = {"ReduceMax": "Max", "ReduceMin": "Min", "ReduceProd": "Mul", "ReduceSum": "Add"}
 """The operator that combines the numbers along some axes."""
+_REDUCED = dict.fromkeys(("ReduceMax", "ReduceMin"), ("i64", "i32", "f32"))
+"""Types of the numbers, where floats may be among them: sums of those depend on their order."""
 
 
 def fold_sizes(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[Const] | None:
@@ -71,10 +73,12 @@ def _folded(node: ModelNode, inputs: Sequence[Const | None], values: Sequence[Co
         found = array_const("", decided.astype(bool))
     elif node.op_type in _COMPUTES and len(values) == 2:
         found = _computed(_COMPUTES[node.op_type], values)
-    elif node.op_type in _REDUCES and values[0].dtype in ("i64", "i32"):
+    elif node.op_type in _REDUCES and values[0].dtype in _REDUCED.get(node.op_type, ("i64", "i32")):
         found = _reduced(node, values)
     elif node.op_type in ("Div", "Mod") and len(values) == 2:
         found = _divided(node, values)
+    elif node.op_type == "Reciprocal" and values[0].dtype == "f32" and all(v > 0 for v in _numbers(values[0]).flat):
+        found = _const(_each(lambda v: _rounded(1.0 / v), _numbers(values[0])), "f32")
     elif node.op_type == "Where" and not is_sizes(values[0]) and values[1].dtype == values[2].dtype:
         picked = np.where(values[0].load(), _numbers(values[1]), _numbers(values[2]))
         found = _const(picked, values[1].dtype)
@@ -128,7 +132,7 @@ def _late_or_known(value: Const | None, indices: Callable[[Array], Array]) -> La
     """Return what makes the numbers of a constant, or the numbers where they depend on no sizes."""
     source = value.source if value is not None else None
     source = source.base if isinstance(source, KeptSource) else source
-    if value is not None and value.nbytes > KEPT_BYTES and isinstance(source, ModelSource):
+    if value is not None and isinstance(source, ModelSource) and value.nbytes > KEPT_BYTES:
         return LateConstant(source, value.shape)
     if value is None or not depends(value):
         return None if value is None else value.load()
@@ -240,7 +244,7 @@ def _computed(function: Callable[[Any, Any], Any], values: Sequence[Const]) -> C
 
 
 def _reduced(node: ModelNode, values: Sequence[Const]) -> Const | None:
-    """Return integers combined along the axes that an attribute or the second input names."""
+    """Return numbers combined along the axes that an attribute or the second input names."""
     numbers, own = _numbers(values[0]), node.attrs.get("axes")
     axes: list[int] = [int(a) for a in own] if isinstance(own, list) else []
     if len(values) > 1 and not depends(values[1]):

@@ -185,6 +185,35 @@ def preferring(numbers: Iterable[object]) -> Iterator[None]:
         trail.is_preferring = False
 
 
+def is_same(a: int, b: int) -> bool:
+    """Return whether two sizes are the same, where all that follows if they are not is right if they are, too: only
+    that they are is a condition.
+    """
+    with preferring((a, b)):
+        if a != b:
+            return False
+    return a == b
+
+
+def least(a: Any, b: Any) -> Any:
+    """Return the lesser of two numbers; with a size among them without a condition, whichever it is."""
+    return _chosen(a, b, a, b)
+
+
+def most(a: Any, b: Any) -> Any:
+    """Return the larger of two numbers, as ``least`` does."""
+    return _chosen(a, b, b, a)
+
+
+def _chosen(a: Any, b: Any, below: Any, other: Any) -> Any:
+    """Return ``below`` where ``a`` is less than ``b``, else ``other``."""
+    sizes = [number for number in (a, b) if type(number) is Size]
+    if not sizes or (len(sizes) > 1 and a.index == b.index):
+        return below if a < b else other
+    is_less = sizes[0].trail.computed(_below, a, b)
+    return below * is_less + other * (1 - is_less)  # exact, as one part is 0
+
+
 def _plain(value: object) -> object:
     """Return a number of numpy as one of Python."""
     return value.item() if isinstance(value, (np.integer, np.floating, np.bool_)) else value

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from .attributes import int_attr
 from .ir import DTYPES, Graph, Node
+from .sources import depends
 
 ROW_BYTES_MAX = 64 << 10
 CHUNK_BYTES_MIN = 4096
@@ -51,6 +52,6 @@ def table_of(graph: Graph, node: Node) -> Table | None:
     found = Table(table.weight, row_bytes, picked.size)
     if node.op == "gather_panels":  # a product reads them, too, so they need not be here whole as well
         return found._replace(least=1) if table.nbytes > TABLE_BYTES_MIN else None
-    if row_bytes > ROW_BYTES_MAX or table.nbytes <= TABLE_BYTES_MIN:
+    if row_bytes > ROW_BYTES_MAX or depends(graph.weights[table.weight].source) or table.nbytes <= TABLE_BYTES_MIN:
         return None
     return found if found.rows * found.chunk_bytes <= table.nbytes // READ_SHARE else None

@@ -11,6 +11,18 @@ from flexnn.graph.model import Constant, ModelGraph, reads
 
 Nodes = int
 """Set of nodes of a region: bit i is node i."""
+HEAVY = {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "LSTM", "GRU", "RNN"}
+"""Operators that numpy never computes only because their inputs are empty or vary."""
+SLOW = HEAVY | {
+    "Attention",
+    "CausalConvWithState",
+    "DeformConv",
+    "Einsum",
+    "LinearAttention",
+    "QLinearConv",
+    "QLinearMatMul",
+}
+"""Operators that take most of a model's time, so that people have to know when numpy computes them (left.py)."""
 
 
 class Region:
@@ -47,6 +59,8 @@ class Region:
         self.walked: set[int] = set()
         """Nodes with bodies that Python must walk."""
         self.children: dict[int, dict[str, Region]] = {}
+        self.why: dict[int, str] = {}
+        """Why numpy computes the slow ones of them."""
         self._needed: dict[Nodes, frozenset[str]] = {}
         known = visible | set(self.constants) | {port.name for port in graph.inputs}
         for i, node in enumerate(graph.nodes):

@@ -23,10 +23,11 @@ from flexnn.graph.sources import ModelSource
 from flexnn.graph.state import made_up_shapes
 
 from .control import check_branches, truth, walked_loop
+from .left import Left, Walked
 from .region import Nodes, Region, members
 from .scope import Scope, Value, is_few
 from .segment import Segment
-from .walk import HEAVY, Walker, constant_array, is_idle, is_steady, scoped
+from .walk import Walker, constant_array, is_idle, is_steady, scoped
 
 SIDES = (64, 96, 32, 16, 128, 224, 8, 256, 512, 1, 1024, 3, 4096, 16000, 65536)
 """Sizes that are tried for an open dimension, in order."""
@@ -63,13 +64,9 @@ class _Collects:
 
     def __init__(self) -> None:
         self.graphs: list[Graph] = []
-        self.lowered: dict[str, int] = {}
-        """Nodes that were in segments, by the path of their region."""
 
     def meet(self, segment: Segment, live_bytes: int) -> None:
         self.graphs.append(segment.graph)
-        path = segment.region.path
-        self.lowered[path] = self.lowered.get(path, 0) | segment.nodes
 
 
 class _MadeUpError(GraphError):
@@ -85,13 +82,18 @@ class Sampler(Walker):
         super().__init__(model)
         self._runner = runner
         self._random = np.random.default_rng(0)
+        self.walked = Walked()
+        """Findings about the nodes."""
 
     def run(self, feeds: Mapping[str, Array]) -> None:
         """Walk the model with these inputs."""
         scope = Scope({name: _value(array) for name, array in feeds.items()})
         for name, array in feeds.items():
             scope.own[name].is_steady = is_few(array.dtype, array.nbytes)
-        self.walk(self.region, scope)
+        try:
+            self.walk(self.region, scope)
+        finally:
+            self.walked.explain(self.region)
 
     def walk(self, region: Region, scope: Scope) -> list[Array]:
         """Return the outputs of a region whose inputs are in ``scope``."""
@@ -129,6 +131,8 @@ class Sampler(Walker):
             values = super().evaluated(node, inputs, budget_bytes, stated)
         except GraphError as error:
             raise _MadeUpError(str(error)) from None
+        finally:
+            self.walked.compute(node, [array.shape for array in inputs if array is not None])
         return [value if value.size else np.zeros([d or 2 for d in value.shape], value.dtype) for value in values]
 
     def _meet(self, segment: Segment, scope: Scope) -> None:
@@ -136,6 +140,7 @@ class Sampler(Walker):
         if segment.makes:
             values = {id(scope[name]): scope[name].nbytes for name in scope if name not in segment.feeds}
             self._runner.meet(segment, sum(values.values()))
+            self.walked.lower(segment.region, segment.nodes)
             outputs = segment.outputs
             made = [_value(_filled(random_array(self._random, s, DTYPES[dtype]))) for s, dtype in outputs]
         scoped(segment, scope, made)
@@ -195,6 +200,8 @@ class Sampled(NamedTuple):
     """The graphs of all segments."""
     shapes: list[list[tuple[int, ...]]]
     """Shapes of all inputs at which the model bound."""
+    left: list[Left]
+    """Layers that were in none of them."""
 
 
 class _Walks:
@@ -203,8 +210,8 @@ class _Walks:
     def __init__(self, model: Model) -> None:
         self._model = model
         self.graphs: list[Graph] = []
-        self.lowered: dict[str, int] = {}
-        """Nodes that were in segments, by the path of their region."""
+        self.walked = Walked()
+        """Findings about the nodes."""
         self.bound: list[list[tuple[int, ...]]] = []
         """Shapes at which the model bound."""
         self.first: GraphError | None = None
@@ -226,18 +233,18 @@ class _Walks:
         }
         if length is not None:
             feeds |= {n: np.full_like(x, length) for n, x in feeds.items() if _may_be_length(x.dtype, x.shape)}
+        sampler = Sampler(self._model, collects)
         try:
             with made_up_shapes():
-                Sampler(self._model, collects).run(feeds)
+                sampler.run(feeds)
         except _MadeUpError:
-            self._keep(collects)
+            self._keep(collects, sampler.walked)
             raise
-        self._keep(collects)
+        self._keep(collects, sampler.walked)
 
-    def _keep(self, collects: _Collects) -> None:
+    def _keep(self, collects: _Collects, walked: Walked) -> None:
         self.graphs.extend(collects.graphs)
-        for path, nodes in collects.lowered.items():
-            self.lowered[path] = self.lowered.get(path, 0) | nodes
+        self.walked.add(walked)
 
     def try_at(self, shapes: list[tuple[int, ...]]) -> None:
         """Walk the model at these shapes, and note whether they bind."""
@@ -264,7 +271,7 @@ def sample(model: Model) -> Sampled:
     walks = _Walks(model)
     bound = walks.bound
     for side, shapes in _candidates(ports, own):
-        if len(bound) >= SAMPLES and (side not in (*LARGER_SIDES, *own) or _all_lowered(region, walks.lowered)):
+        if len(bound) >= SAMPLES and (side not in (*LARGER_SIDES, *own) or walks.walked.all_lowered(region)):
             continue
         walks.try_at(shapes)
         if walks.failed == SINGLY and len(bound) < SAMPLES:
@@ -277,8 +284,8 @@ def sample(model: Model) -> Sampled:
     for twice in [*filter(None, (_twice(ports, shapes) for shapes in bound))][:1]:
         with suppress(GraphError):  # rows of a batch of one are also rows of something else; layers fuse in another way
             walks.walk(twice)
-    _keep_read(region, walks.lowered)
-    return Sampled(walks.graphs, bound)
+    _keep_read(region, walks.walked.lowered)
+    return Sampled(walks.graphs, bound, walks.walked.left(region))
 
 
 def _may_be_length(dtype: np.dtype, shape: Shape) -> bool:
@@ -295,15 +302,6 @@ def _lengths(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> list[int |
     pairs = zip(ports, shapes, strict=True)
     is_length = any(_may_be_length(DTYPES[str(port.dtype)], shape) for port, shape in pairs)
     return [None, max(sizes)] if is_length and sizes else [None]
-
-
-def _all_lowered(region: Region, lowered: Mapping[str, Nodes]) -> bool:
-    """Return whether every layer with weights was in a segment."""
-    for inner in region.walk():
-        left = inner.all & ~lowered.get(inner.path, 0)
-        if any(inner.nodes[i].op_type in HEAVY for i in members(left)):
-            return False
-    return True
 
 
 def _keep_read(region: Region, lowered: Mapping[str, Nodes]) -> None:

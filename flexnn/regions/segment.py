@@ -17,7 +17,7 @@ from flexnn.graph.passes import run_passes
 from flexnn.quick_dataclass import quick_dataclass
 
 from .inline import AgainError, ApartError, condition, inline
-from .region import Nodes, Region, members
+from .region import SLOW, Nodes, Region, members
 from .scope import NumbersError, Value
 
 if TYPE_CHECKING:
@@ -250,6 +250,8 @@ def leave(region: Region, i: int, error: GraphError, empty: bool = False) -> Non
     if region.nodes[i].op_type not in EVALUATORS:
         raise error
     (region.hosted_empty if empty else region.hosted).add(i)
+    if region.nodes[i].op_type in SLOW:
+        region.why[i] = str(error)
 
 
 def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]:

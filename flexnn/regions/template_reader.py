@@ -23,10 +23,11 @@ from flexnn.graph.template import Template
 from flexnn.graph.template_reader import Parts, layout, read_late, read_template
 from flexnn.quick_dataclass import quick_dataclass
 
+from .keys import Fact, Key, Marks
 from .region import Nodes, Region, members
 from .scope import Value
 from .segment import Segment
-from .templates import Fact, Key, Marks, SegmentTemplate, given_numbers
+from .templates import SegmentTemplate, given_numbers
 from .turns import NUMBERS_MAX
 
 ALIGN = 8

@@ -19,9 +19,10 @@ from flexnn.graph.parsed import parsed_bytes
 from flexnn.graph.sources import KeptSource, ModelSource
 from flexnn.graph.template_reader import layout
 
+from .keys import Marks
 from .region import Region
 from .template_reader import PARSED_BYTES_MAX, USES
-from .templates import Marks, SegmentTemplate, Trace
+from .templates import SegmentTemplate, Trace
 
 ARRAY_BYTES_MAX = 1 << 20
 """Most bytes of an array in a template; those with larger ones are not stored."""

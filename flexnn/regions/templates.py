@@ -19,6 +19,7 @@ from flexnn.graph.template import Template
 from flexnn.graph.traced import make_template
 from flexnn.quick_dataclass import quick_dataclass
 
+from .keys import Key, Marks, serving
 from .region import Nodes, Region
 from .scope import NumbersError, Value
 from .segment import Segment, Told, build_segment
@@ -103,53 +104,6 @@ class Given:
         numbers = np.empty(len(self._sizes), object)
         numbers[:] = self._sizes
         return sizes_const(name, numbers.reshape(own), DTYPE_NAMES[self.dtype])
-
-
-class Marks(NamedTuple):
-    """Marks of a region that binding reads and leaves (region.py): of ``forced``, ``hosted``, ``apart`` and
-    ``hosted_empty``.
-    """
-
-    forced: frozenset[str]
-    hosted: frozenset[int]
-    apart: frozenset[int]
-    empty: frozenset[int]
-
-    @classmethod
-    def of(cls, region: Region) -> Marks:
-        """Return all marks of a region."""
-        sets = region.forced, region.hosted, region.apart, region.hosted_empty
-        return cls(frozenset(sets[0]), frozenset(sets[1]), frozenset(sets[2]), frozenset(sets[3]))
-
-    def without(self, other: Marks) -> Marks:
-        """Return the marks that the other does not have."""
-        return Marks(
-            self.forced - other.forced, self.hosted - other.hosted, self.apart - other.apart, self.empty - other.empty
-        )
-
-    def put(self, region: Region) -> None:
-        """Mark a region."""
-        region.forced |= self.forced
-        region.hosted |= self.hosted
-        region.apart |= self.apart
-        region.hosted_empty |= self.empty
-
-
-Fact = tuple[str, str, int, bool, bool, bool] | tuple[str, str, int, bool, bool, bool, Shape, tuple[bool, ...]]
-"""Facts about a value that binding sees: name, dtype, rank, whether its numbers are not there, whether it is settled,
-whether it is steady, and where its elements have bounds its shape and which of them those leave one number."""
-
-
-class Key(NamedTuple):
-    """All that says which segment binding makes, but for sizes and numbers."""
-
-    region: Region
-    remaining: Nodes
-    facts: tuple[Fact, ...]
-    marks: Marks
-    """Marks of the values and nodes at hand."""
-    inlines: bool
-    """Whether branches are lowered with the nodes around them."""
 
 
 class Trace(NamedTuple):
@@ -405,18 +359,23 @@ class Templates:
 
     def _computed(self, key: Key, values: Mapping[str, Value]) -> Segment | None:
         """Return a segment that a template of this key gives; None where none does."""
-        found = self._found.get(key, [])
-        for template in reversed(found):
-            if (segment := template.at(values, is_best=self.keeps_best)) is not None:
-                found.remove(template)
-                found.append(template)
-                return segment
-        for stored in self._all_stored().get(key, ()):
-            loaded = stored.loaded(values)
-            if loaded is not None and (segment := loaded.at(values, is_best=self.keeps_best)) is not None:
-                stored.found.put(key.region)
-                self._keep(key._replace(marks=stored.after), loaded)
-                return segment
+        for found, others in serving(self._found, key):
+            for template in reversed(found):
+                if template.segment.nodes & others:
+                    continue
+                if (segment := template.at(values, is_best=self.keeps_best)) is not None:
+                    found.remove(template)
+                    found.append(template)
+                    return segment
+        for kept, others in serving(self._all_stored(), key):
+            for stored in kept:
+                loaded = stored.loaded(values)
+                if loaded is None or loaded.segment.nodes & others:
+                    continue
+                if (segment := loaded.at(values, is_best=self.keeps_best)) is not None:
+                    stored.found.put(key.region)
+                    self._keep(key._replace(marks=key.marks.union(stored.after)), loaded)
+                    return segment
         return None
 
     def _ask(self, key: Key) -> None:
@@ -430,7 +389,7 @@ class Templates:
             names = {own[0] for own, other in pairs if own[3] and not other[3]}
             alike = [own[:3] + own[4:] == other[:3] + other[4:] for own, other in pairs]
             marks = stored.marks._replace(forced=key.marks.forced | names)
-            if names and len(key.facts) == len(stored.facts) and all(alike) and stored.marks == marks:
+            if names and len(key.facts) == len(stored.facts) and all(alike) and stored.marks.within(marks, key.facts):
                 key.region.forced |= names
                 raise NumbersError(names)
 

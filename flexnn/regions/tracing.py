@@ -21,7 +21,7 @@ from .region import Nodes, Region
 from .sampling import Caches, dimension_names
 from .scope import Scope, Value, is_few
 from .stretch import Read, Stretch, Turns
-from .templates import NODES_MAX, Templates, Trace
+from .templates import NODES_MAX, NUMBERS_MAX, Templates, Trace
 
 TRACES_MAX = 12
 """Most templates of the same nodes of a model that are kept."""
@@ -49,8 +49,12 @@ FEW = 9
 """Least of small sizes that are tried: what is small is computed in another order, or while binding."""
 TURNS = 13
 """Turns that are made up for a loop where the nodes behind it take no open dimension for them."""
+NUMBERS = TURNS, 1000
+"""Numbers that are made up where a run reads some, in turn: what is made of many may be too much to be computed while
+binding.
+"""
 FOLLOWED_MAX = 8
-"""Most stretches that are traced behind loops whose turns only a run knows."""
+"""Most stretches that are traced behind what only a run knows."""
 COMPARES = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 COMPARED_MAX = 3
 """Most numbers of inputs that are tried because nodes compare with them."""
@@ -104,7 +108,9 @@ def _ordered(found: list[Trace], names: dict[str, list[str]]) -> list[Trace]:
 
 
 def _kept(ordered: list[Trace]) -> list[Trace]:
-    """Return the templates that are kept: the first ones of all nodes that a run meets one after the other."""
+    """Return the templates that are kept: the first ones of all nodes that a run meets one after the other, then their
+    second ones and so on, as an artifact may have no room for all.
+    """
     counts: dict[tuple[Region, Nodes], int] = {}
     turns = []
     for trace in ordered:
@@ -112,7 +118,7 @@ def _kept(ordered: list[Trace]) -> list[Trace]:
         turns.append(counts.get(nodes, 0))
         counts[nodes] = turns[-1] + 1
     order = sorted(range(len(ordered)), key=turns.__getitem__)
-    return [ordered[i] for i in sorted([i for i in order if turns[i] < TRACES_MAX][:KEPT_MAX])]
+    return [ordered[i] for i in order if turns[i] < TRACES_MAX][:KEPT_MAX]
 
 
 def _rarity(trace: Trace, names: dict[str, list[str]]) -> tuple[bool, int, int, int]:
@@ -155,12 +161,18 @@ def _recorded(recorder: Recorder, scope: Scope, remaining: Nodes) -> Stretch | N
 
 def _follow(recorder: Recorder, stretch: Stretch | None, shapes: Shapes) -> None:
     """Record what comes behind loops whose turns only a run knows: they are the most that a loop's condition allows, or
-    an open dimension says them, or they are made up.
+    an open dimension says them, or they are made up. So are numbers that a run reads, few and many in turn.
     """
+    assert recorder.templates is not None
     names = dimension_names(recorder.model.graph.inputs)
     sizes = [d for row, shape in zip(names, shapes, strict=True) for name, d in zip(row, shape, strict=True) if name]
     turns = [*dict.fromkeys(sorted(sizes, reverse=True)), TURNS]
     for _ in range(FOLLOWED_MAX):
+        if stretch is not None and isinstance(stretch.action, Read) and stretch.remaining != stretch.region.all:
+            known = [t for t in recorder.templates.traces or () if t.before.remaining == stretch.remaining]
+            scope = _numbered(stretch, stretch.action, NUMBERS[len(known) % len(NUMBERS)])
+            stretch = _recorded(recorder, scope, stretch.remaining) if scope is not None else None
+            continue
         if stretch is None or not isinstance(stretch.action, Turns):
             return
         before = stretch
@@ -177,6 +189,21 @@ def _turned(stretch: Stretch, turns: int) -> Scope:
         if output.counter >= 0:
             most = turns if output.turns_max is None else output.turns_max
             scope.own[output.name] = Value((most, *output.shape), output.dtype)
+    return scope
+
+
+def _numbered(stretch: Stretch, action: Read, number: int) -> Scope | None:
+    """Return the scope behind a stretch with made-up numbers where a run reads some; None: they are no integers."""
+    scope = stretch.scope.copy()
+    for name in action.names:
+        value = scope[name]
+        if value.dtype.kind not in "iu" or value.size > NUMBERS_MAX:
+            return None
+        array = np.full(value.size, number, value.dtype)
+        if value.bounds is not None:
+            array = np.clip(array, *np.array(value.bounds, np.int64).T).astype(value.dtype)
+        array = array.reshape(value.shape)
+        scope.own[name] = Value(value.shape, value.dtype, array, value.is_settled, value.is_steady)
     return scope
 
 

@@ -16,13 +16,10 @@ from flexnn.graph.ir import DTYPES, Array, GraphError
 from flexnn.graph.lower import LOWERINGS
 from flexnn.graph.model import Constant, Model, ModelNode
 
-from .region import Nodes, Region, members
+from .region import HEAVY, Nodes, Region, members
 from .scope import Scope, Value
 from .segment import Segment, build_segment, leave
 from .templates import Templates
-
-HEAVY = {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "LSTM", "GRU", "RNN"}
-"""Operators that numpy never computes only because their inputs are empty or vary."""
 
 LACKING = "the artifact does not hold its weights in the form that these shapes need; compile the model with --shape"
 

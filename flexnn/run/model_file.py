@@ -36,6 +36,10 @@ class ModelFile:
                 raise CompileError(f"{path}: its shapes were fixed when it was compiled: compile it again for others")
             if io == "direct":
                 self._direct = self.artifact.open_direct()
+            if self.open_model is not None and self.open_model.left:
+                import warnings
+
+                warnings.warn(self.open_model.left, RuntimeWarning, stacklevel=2)
         except BaseException:
             self.close()
             raise

@@ -23,9 +23,9 @@ from flexnn.planning import BudgetError, Plan
 from flexnn.planning.overhead import BASE_BYTES
 from flexnn.regions import Control, Host, Read, Region, Scope, Stretch, Value
 from flexnn.regions.control import carried_count, check_branches, truth, walked_loop
-from flexnn.regions.region import members
+from flexnn.regions.region import HEAVY, members
 from flexnn.regions.scope import is_few
-from flexnn.regions.walk import HEAVY, constant_array
+from flexnn.regions.walk import constant_array
 
 from .arena import Home
 from .engine import SessionError

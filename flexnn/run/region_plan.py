@@ -17,6 +17,7 @@ from flexnn.graph.ir import Array, Graph
 from flexnn.planning import Plan, Program
 from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Region, Segment
+from flexnn.regions.left import Left, told
 from flexnn.regions.sampling import Sampler
 from flexnn.units import format_bytes
 
@@ -78,6 +79,8 @@ class RegionPlan(Plan):
     """The whole model."""
     parts: list[Part]
     """Segments with their plans, in the order in which they were met."""
+    left: list[Left]
+    """Layers that are in none of them, so that numpy computes them."""
 
     @property
     def is_streaming(self) -> bool:
@@ -174,6 +177,7 @@ class RegionPlan(Plan):
             "bytes_read_per_run": self.bytes_read_per_run,
             "kernels": self.kernels,
             "memory_by_strategy": self.memory_by_strategy(),
+            "left_to_numpy": [{"layer": layer.name, "why": layer.why} for layer in self.left],
             "regions": [
                 {
                     "region": part.path,
@@ -200,6 +204,7 @@ class RegionPlan(Plan):
             f"time     {self.predicted_ms:.2f} ms predicted for the longest way through the model, with one turn of"
             f" each loop; {self.stall_ms:.2f} of them waiting for loads",
             f"planned  in {self.plan_ms:.0f} ms",
+            *([f"slow     {told(self.left)}"] if self.left else []),
             f"parts    {len(self.parts)}, one after the other in the same memory, as the model branches, loops, or"
             " decides shapes while it runs:",
         ]
@@ -251,6 +256,7 @@ def plan_regions(segments: BoundSegments, feeds: Mapping[str, Array]) -> RegionP
         working_bytes=max((plan.working_bytes for plan in plans), default=0),
         region=region,
         parts=parts,
+        left=sampler.walked.left(region),
     )
 
 

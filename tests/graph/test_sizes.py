@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flexnn import _core
-from flexnn.graph.sizes import SizeError, Trail, is_size, preferring
+from flexnn.graph.sizes import SizeError, Trail, is_same, is_size, least, most, preferring
 
 
 def test_what_was_computed_is_computed_again() -> None:
@@ -37,6 +37,38 @@ def test_what_was_computed_is_computed_again() -> None:
         wanted = [h + 3, 3 - h, 2 * h * w, h * w * 4, h + w, (w + 1) // 2 % 5, -(-w // 5), abs(h - w), max(h, w, 5)]
         assert [values[i] for i in indices] == [*wanted, round_half(w * 1.5)]
     assert replay.at((20, 7)) is None  # the larger one was the second
+
+
+def test_the_least_of_sizes_is_no_condition() -> None:
+    trail = Trail()
+    height, width = trail.given(7), trail.given(12)
+    single = (height * 0.1).as_single()
+    results = [
+        least(height, width),
+        most(height, width),
+        least(width, 9),
+        most(9, width),
+        least(height, height),
+        most(single, 1.5),
+    ]
+    indices = [trail.index(result) for result in results]
+    replay = trail.replay()
+    assert not len(replay.conditions)
+    for h, w in ((7, 12), (12, 7), (9, 9), (30, 1)):
+        values = replay.at((h, w))
+        assert values is not None
+        wanted = [min(h, w), max(h, w), min(w, 9), max(9, w), h, max(float(np.float32(0.1 * h)), 1.5)]
+        assert [values[i] for i in indices] == wanted
+
+
+def test_only_that_sizes_are_the_same_is_a_condition() -> None:
+    trail = Trail()
+    a, b, c = trail.given(7), trail.given(12), trail.given(7)
+    assert not is_same(a, b)
+    assert not trail.conditions
+    assert is_same(a, c)
+    assert is_same(3, 3)
+    assert trail.conditions == {(operator.eq, a.index, c.index): True}
 
 
 def round_half(value: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..ir import Attr
+from ..sizes import is_same
 from .context import Context, Value, lowers
 
 _COORDS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
@@ -77,7 +78,7 @@ def _resize(ctx: Context, scales: list[float], sizes: list[int] | None, coord: s
         sizes = [math.floor(d * s) for d, s in zip(shape, scales, strict=True)]
     if not sizes or any(not 1 <= size < 1 << 31 for size in sizes):
         raise ctx.error(f"scales {scales} are not possible for shape {shape}")
-    axes = [i for i in range(rank) if sizes[i] != shape[i] or scales[i] != 1]
+    axes = [i for i in range(rank) if not is_same(sizes[i], shape[i]) or scales[i] != 1]
     op, attrs = _operator(ctx, mode, nearest)
     while axes:
         x = _resize_two(ctx, x, axes[-2:], scales, sizes, op, attrs | {"coord": coord})
@@ -109,7 +110,7 @@ def _resize_two(
         at = len(before)
         outer, inner = math.prod(moved[:at]), math.prod(moved[at + 2 :])
         image = ctx.reshape(image, (outer, moved[at], moved[at + 1], inner))
-        given = [scales[i] if result[i] != shape[i] or i in resized else 1.0 for i in axes]
+        given = [scales[i] if i in resized else 1.0 for i in axes]
         factors, target = (given[0], given[1]), [result[i] for i in axes]
     y: Value = ctx.emit(op, [image], attrs | {"sizes": target, "scale_h": factors[0], "scale_w": factors[1]})
     y = ctx.reshape(y, tuple(result[p] for p in perm))

@@ -47,10 +47,19 @@ def _infer_pad(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shap
     return shape, dtypes[0]
 
 
+def _differ(a: int, b: int) -> bool:
+    """Return whether two sizes differ, which is no condition of a template's."""
+    if type(a) is type(b) is int:
+        return a != b
+    from ..sizes import is_same  # only where shapes are open
+
+    return not is_same(a, b)
+
+
 def _encode_pad(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     x, interior = inputs[0], ints_attr(node, "interior")
     # An axis that is padded stays alone; between axes that are not, x and y have the same sizes.
-    alone = tuple(dx != dy for dx, dy in zip(x.shape, y.shape, strict=True))
+    alone = tuple(_differ(dx, dy) for dx, dy in zip(x.shape, y.shape, strict=True))
     before = ints_attr(node, "before")
     alone = tuple(a or bool(b) for a, b in zip(alone, before, strict=True))
     box = collapse(y.shape, (x.strides, y.strides), alone=alone)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..build import add_node, constant_value
 from ..ir import Attr, Graph, Node
+from ..sources import depends
 
 WIDE = 64
 """Inputs beyond which a node's are looked up by their places."""
@@ -134,9 +135,12 @@ class Rewriter:
             conv = before
         return parts
 
-    def scalar(self, tensor: int) -> float | None:
-        """The value of a constant with one element."""
-        if self.graph.tensors[tensor].size != 1:
+    def scalar(self, tensor: int, *, sized: bool = False) -> float | None:
+        """The value of a constant with one element; only with ``sized`` of one that depends on sizes, which are then
+        conditions: a picture's height would make a template serve that height alone.
+        """
+        found = self.graph.tensors[tensor]
+        if found.size != 1 or (not sized and found.weight >= 0 and depends(self.graph.weights[found.weight].source)):
             return None
         value = constant_value(self.graph, tensor)
         return None if value is None else float(value.reshape(-1)[0])
@@ -158,7 +162,7 @@ def scaled(uses: Rewriter, tensor: int) -> tuple[int, float]:
     if node is None or node.op != "binary" or node.attrs["act"] != "none" or node.attrs["kind"] not in ("mul", "div"):
         return tensor, 1.0
     for x, other in operands(node):
-        value = uses.scalar(other)
+        value = uses.scalar(other, sized=True)
         if value is None or uses.shape(x) != uses.shape(tensor):
             continue
         if node.attrs["kind"] == "mul":
