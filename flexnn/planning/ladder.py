@@ -131,8 +131,9 @@ class Ladder:
         return self._all_draftings()[placement] if placement else self._drafting
 
     def best_within(self, bytes_max: int, tight: Draft, spare: float, known: float = math.inf) -> Draft:
-        """Return the best draft of at most ``bytes_max`` bytes, ``tight`` if nothing is better. ``spare``: bytes of the
-        second rung beyond that draft. The search may stop at any draft that takes ``known`` seconds or more.
+        """Return the best draft of at most ``bytes_max`` bytes, ``tight`` if nothing is better. ``spare``: bytes of a
+        rung beyond the one that has room for finer slices. The search may stop at any draft that takes ``known``
+        seconds or more.
         """
         best = tight
         rounds = _core.ROUNDS_MAX if self._least.is_small else ROUNDS
@@ -154,11 +155,12 @@ class Ladder:
 
     def _rungs(self, bytes_max: int, spare: float) -> list[_Rung]:
         """Return the rungs up to ``bytes_max``, the lowest first. ``spare``: as in ``best_within``."""
-        rungs, reached = [], self._least.nbytes
-        nodes = len(self._costs.nodes)
+        least, sliced = self._least.nbytes, self._least.sliced_bytes
+        rungs = [_Rung(least, sliced)] if least < sliced else []
+        reached, nodes = sliced, len(self._costs.nodes)
         growth = 1 + (GROWTH_SMALL if self._least.is_small else max(GROWTH, nodes / GROWTH_NODES))
         while reached <= bytes_max:
-            rungs.append(_Rung(reached, self._least.nbytes + int(spare)))
+            rungs.append(_Rung(reached, sliced + int(spare)))
             reached, spare = rungs[-1].next_bytes_max, spare * growth
         return rungs
 
