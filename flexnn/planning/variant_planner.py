@@ -32,7 +32,7 @@ from .setting import Setting
 from .types import Costs, Placement
 
 if TYPE_CHECKING:
-    from .bound import Bound, Bounding
+    from .bound import Bounding
     from .decisions import Decisions
     from .ladder import Ladder
     from .pins import Pins
@@ -206,10 +206,10 @@ class VariantPlanner:
 
     def bound_ms(self, memory: int) -> float:
         """Return a time that no plan of the graph for ``memory`` bytes beats (planning/bound.py)."""
-        return self._bound(memory).seconds * 1e3
+        return self._bound_s(memory) * 1e3
 
-    def _bound(self, memory: int) -> Bound:
-        return self._bounding.at(memory - self._fixed_bytes - self._step_bytes * len(self._costs.nodes))
+    def _bound_s(self, memory: int) -> float:
+        return self._bounding.seconds(memory - self._fixed_bytes - self._step_bytes * len(self._costs.nodes))
 
     @property
     def fastest_ms(self) -> float:
@@ -246,7 +246,7 @@ class VariantPlanner:
             from .decisions import Decisions  # plans without a limit do without
 
             decisions = Decisions.of(draft, self._costs, index)
-        bound_s = self._fastest_s() if memory is None else self._bound(memory).seconds
+        bound_s = self._fastest_s() if memory is None else self._bound_s(memory)
         plan = self._encoded(draft, memory, bound_s, started)
         plan.decisions = decisions
         return plan
