@@ -33,6 +33,7 @@ typedef struct walk {
     int64_t *size;           /* bytes of that root's rows */
     int64_t *writer, *next;  /* first of the nodes that write a root, and the next one that writes the root of a node */
     int64_t *ahead, *behind; /* what the neediest node before, or after, each node needs */
+    double work, read;       /* the whole work of the walked nodes, and that of reading their weights once more */
 } walk;
 
 static int64_t floor_div(int64_t a, int64_t b) {
@@ -116,7 +117,10 @@ static span needed(const fx_band_use *use, span rows) {
 static bool begin_walk(walk *w, int64_t first, int64_t last) {
     const fx_band_graph *g = w->g;
     w->first = first, w->last = last;
-    for (int64_t i = first; i <= last; i++)
+    w->work = w->read = 0;
+    for (int64_t i = first; i <= last; i++) {
+        w->work += (double)g->nodes[i].work;
+        w->read += (double)g->nodes[i].read_work;
         for (int64_t k = 0; k < g->nodes[i].use_count; k++) {
             const int64_t r = uses_of(w, i)[k].root;
             const fx_band_root *root = &g->roots[r];
@@ -124,6 +128,7 @@ static bool begin_walk(walk *w, int64_t first, int64_t last) {
             w->written[r] = false, w->writer[r] = w->end[r] = -1;
             w->kept[r] = (span){0, 0};
         }
+    }
     for (int64_t i = last; i >= first; i--) {
         const int64_t r = uses_of(w, i)[0].root;
         w->written[r] = true;
@@ -258,28 +263,18 @@ static int64_t bytes_around(const walk *w) {
     return bytes;
 }
 
-/* The whole work of the nodes, and that of reading their weights once more. */
-static void sum_work(const walk *w, double *work, double *read) {
-    *work = *read = 0;
-    for (int64_t i = w->first; i <= w->last; i++) {
-        *work += (double)w->g->nodes[i].work;
-        *read += (double)w->g->nodes[i].read_work;
-    }
-}
-
 /* What the nodes need in so many bands: judged by two bands in the middle or, if it is to be exact, by all of them. */
 static bool judge(walk *w, int64_t bands, int64_t around, bool is_exact, fx_band_choice *found, int64_t *rows) {
     const int64_t images = w->g->nodes[w->first].images;
-    double own, read, done;
+    double done;
     int64_t most;
-    sum_work(w, &own, &read);
     w->bands = bands;
     const bool is_sample = !is_exact && bands > SAMPLED;
     const int64_t from = is_sample ? bands / 2 - 1 : 0, to = is_sample ? bands / 2 + 1 : bands;
     if (!walk_bands(w, from, to, &most, &done, rows))
         return false;
-    const double added = is_sample ? done * (double)bands - own : done - own;
-    const double work = (added > 0 ? added : 0) * (double)images + read * (double)(images * bands - 1);
+    const double added = is_sample ? done * (double)bands - w->work : done - w->work;
+    const double work = (added > 0 ? added : 0) * (double)images + w->read * (double)(images * bands - 1);
     *found = (fx_band_choice){w->first, w->last, bands, around + most, work < 9e18 ? (int64_t)work : INT64_MAX};
     return true;
 }

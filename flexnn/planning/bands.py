@@ -64,9 +64,10 @@ COSTS_MAX = 0.05, 0.4
 """Largest fractions of the graph's multiplications and reading that a walk may repeat; each is tried."""
 MEMO = 1 << 13
 """Nodes and numbers of bands that searches of one graph remember; a power of two."""
-FORMS = 1.0, 1.05, 1.1, 1.2, 1.35, 1.5
+FORMS = 1.005, 1.05, 1.1, 1.2, 1.35, 1.5
 """Memory as multiples of the least, and of the least where maps are made once, within which each form of the graph is
-the cheapest: tight budgets take the first form, looser ones a form that repeats less.
+the cheapest: tight budgets take the first form, looser ones a form that repeats less. Forms that sizes hardly tell
+apart may differ much in what they repeat.
 """
 
 

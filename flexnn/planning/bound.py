@@ -81,6 +81,14 @@ class Bounding:
             uses |= {place: 1 + uses.get(place, 0) for place in own}
         most = [max((uses[places[weight]] for weight in _weights(node)), default=1) for node in costs.nodes]
         self._uses = np.array(most, np.float64)
+        self._known: dict[int, float] = {}
+        """Bounds by the arena's bytes."""
+
+    def seconds(self, arena_bytes: int) -> float:
+        """Return the bound for an arena of ``arena_bytes``, which a budget is asked for more than once."""
+        if arena_bytes not in self._known:
+            self._known[arena_bytes] = self.at(arena_bytes).seconds
+        return self._known[arena_bytes]
 
     def at(self, arena_bytes: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
         """Return the bound for an arena of ``arena_bytes``, without what is always pinned (None: no limit). ``rounds``

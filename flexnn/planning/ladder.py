@@ -3,10 +3,10 @@
 Budgets form a ladder. The lowest rung fits the tightest plan. That plan is built first, so the smallest budget is
 known, and a budget at or above it never fails. Drafts are searched on each rung separately, and the best draft of a
 rung pins more in the memory up to the rung above. The plan of a budget is the best of all rungs in it, so more memory
-is not predicted slower, but where random changes of a lower rung were not tried (HOPELESS), and by less than half a
-percent in large graphs (LARGE). The search goes from the highest rung down and ends where a rung's bound is no less
-than the best time so far: neither that rung nor a lower one has a better draft. Nothing depends on the clock: the same
-budget and costs always give the same plan.
+is not predicted slower, but where random changes of a lower rung were not tried (HOPELESS), where drafts of lower rungs
+were not looked for (FALLING), and by less than half a percent in large graphs (LARGE). The search goes from the highest
+rung down and ends where a rung's bound is no less than the best time so far: neither that rung nor a lower one has a
+better draft. Nothing depends on the clock: the same budget and costs always give the same plan.
 """
 
 from __future__ import annotations
@@ -59,6 +59,10 @@ LARGE = 10_000
 HOPELESS = 1.05
 """Time as a multiple of the best known, above which a draft is not changed at random, which takes more time than all
 else of its rung. 1.01 made one of SqueezeNet's plans 2.9 % slower, and takes a fifth less time for GoogLeNet.
+"""
+FALLING, FALLING_NODES = 1.03, 50
+"""Time as a multiple of the best known, above which a rung's draft is the last one that is looked for, and nodes from
+which on: lower rungs were never better. Graphs of few nodes take little time, but their large weights fit suddenly.
 """
 TRIES, TRIES_LOWEST = 6_000, 1_500
 """Random changes of a rung whose next rung has twice the memory (in proportion for others), and of the lowest rung."""
@@ -131,8 +135,9 @@ class Ladder:
         return self._all_draftings()[placement] if placement else self._drafting
 
     def best_within(self, bytes_max: int, tight: Draft, spare: float, known: float = math.inf) -> Draft:
-        """Return the best draft of at most ``bytes_max`` bytes, ``tight`` if nothing is better. ``spare``: bytes of the
-        second rung beyond that draft. The search may stop at any draft that takes ``known`` seconds or more.
+        """Return the best draft of at most ``bytes_max`` bytes, ``tight`` if nothing is better. ``spare``: bytes of a
+        rung beyond the one that has room for finer slices. The search may stop at any draft that takes ``known``
+        seconds or more.
         """
         best = tight
         rounds = _core.ROUNDS_MAX if self._least.is_small else ROUNDS
@@ -145,6 +150,8 @@ class Ladder:
             found = self._drafted(rung.bytes_max, bound, tight)
             draft = self._fill(found, bound, rung, end)
             best = draft if draft.seconds < best.seconds else best
+            if draft.seconds > FALLING * min(best.seconds, known) and len(self._costs.nodes) >= FALLING_NODES:
+                break
             hopes = found.seconds > NEAR * bound.seconds and draft.seconds <= HOPELESS * min(best.seconds, known)
             if self._least.is_small and hopes:
                 draft = self._fill(self._annealed(found, bound, rung), bound, rung, end)
@@ -154,11 +161,12 @@ class Ladder:
 
     def _rungs(self, bytes_max: int, spare: float) -> list[_Rung]:
         """Return the rungs up to ``bytes_max``, the lowest first. ``spare``: as in ``best_within``."""
-        rungs, reached = [], self._least.nbytes
-        nodes = len(self._costs.nodes)
+        least, sliced = self._least.nbytes, self._least.sliced_bytes
+        rungs = [_Rung(least, sliced)] if least < sliced else []
+        reached, nodes = sliced, len(self._costs.nodes)
         growth = 1 + (GROWTH_SMALL if self._least.is_small else max(GROWTH, nodes / GROWTH_NODES))
         while reached <= bytes_max:
-            rungs.append(_Rung(reached, self._least.nbytes + int(spare)))
+            rungs.append(_Rung(reached, sliced + int(spare)))
             reached, spare = rungs[-1].next_bytes_max, spare * growth
         return rungs
 

@@ -315,7 +315,7 @@ class Planner:
     def _fastest_of(self, memory: int) -> Plan | None:
         """Return the fastest plan of the variants that fit; None where none does."""
         tightest = self._spilling or self._tight
-        best = _Best(self, memory if tightest is None else self._room(tightest, memory))
+        best = _Best(self, memory, memory if tightest is None else self._room(tightest, memory))
         if tightest is not None:
             self._look_at_forms(best, tightest, memory)
         elif self._whole.minimum <= memory:
@@ -419,9 +419,9 @@ class _Best:
     written, as writing it again would take longer than planning; others from the least bound on.
     """
 
-    def __init__(self, planner: Planner, room: int) -> None:
-        """``room``: bytes that plans may have; those that cannot do with them have what they need."""
-        self.room = room
+    def __init__(self, planner: Planner, memory: int, room: int) -> None:
+        """``room``: bytes that plans may have; those that cannot do with them have what they need of ``memory``."""
+        self.memory, self.room = memory, room
         self.plan: Plan | None = None
         self.form: AnyForm | None = None
         self.bound_ms, self.spent_ms = math.inf, 0.0
@@ -433,12 +433,16 @@ class _Best:
     def add(self, form: AnyForm | None) -> None:
         """Look at the plan of a form, now or later; None: of the graph as it is."""
         variant = self._planner.variant(form)
-        bound = variant.bound_ms(max(self.room, variant.minimum))
+        bound = variant.bound_ms(self._room_of(variant))
         self.bound_ms = min(self.bound_ms, bound)
         self._known.append((bound, form))
         is_large = form is not None and len(variant.graph.nodes) * (MILDER_MAX + 1) > NODES_KEPT
         if is_large and not self._planner.spills:  # of forms that spill there are more
             self.look_at_all()
+
+    def _room_of(self, variant: VariantPlanner) -> int:
+        """Return the bytes that a variant's plan may have."""
+        return max(self.room, variant.minimum, min(self.memory, variant.sliced_memory))
 
     def look_at_all(self) -> None:
         """Plan those that were added, but for those that can not be better."""
@@ -447,7 +451,7 @@ class _Best:
                 continue
             variant = self._planner.variant(form)
             known_ms = math.inf if self.plan is None else self.plan.predicted_ms
-            made = variant.plan(max(self.room, variant.minimum), known_ms)
+            made = variant.plan(self._room_of(variant), known_ms)
             self.spent_ms += made.plan_ms
             if self.plan is None or made.predicted_ms < self.plan.predicted_ms:
                 self.plan, self.form, self._fastest_ms = made, form, variant.fastest_ms

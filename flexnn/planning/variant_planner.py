@@ -32,16 +32,16 @@ from .setting import Setting
 from .types import Costs, Placement
 
 if TYPE_CHECKING:
-    from .bound import Bound, Bounding
+    from .bound import Bounding
     from .decisions import Decisions
     from .ladder import Ladder
     from .pins import Pins
 
 FIRST_RUNG = 0.03
-"""Spare memory (beyond the tightest plan) of the second rung, as a fraction of the smallest budget."""
-SPARE_ROWS = 2
-"""Steps of the tightest plan per further step that the smallest budget has room for: finer slices save more time than
-their records, half a percent of memory, would.
+"""Memory of a rung beyond the one that has room for finer slices, as a fraction of the smallest budget."""
+SPARE_ROWS, SPARE_PART = 2, 0.005
+"""Steps of the tightest plan per further step that the second rung has room for: finer slices save more time than their
+records. And the largest part of the smallest budget that the first rung has for them.
 """
 SMALL_SIZE, SMALL_WEIGHTS = 200, 12
 """Limits of a small graph: nodes plus steps of the tightest plan, and bytes of weights as a multiple of that plan's.
@@ -58,6 +58,8 @@ class Least(NamedTuple):
     """Bytes of its draft (``Draft.nbytes``)."""
     nbytes: int
     """Bytes of the lowest rung's drafts."""
+    sliced_bytes: int
+    """Bytes of drafts that have room for finer slices: those of the second rung where the lowest has not."""
     is_small: bool
     """Whether the graph is small: random changes are tried."""
     pins: bool
@@ -101,11 +103,14 @@ class VariantPlanner:
         tight = self._tight_draft()
         size = len(self._costs.nodes) + len(tight.steps)
         weights = sum(self._drafting.item_bytes)
-        sliced = tight.nbytes + self._step_bytes * (tight.rows // SPARE_ROWS + 1)
+        spare = self._step_bytes * (tight.rows // SPARE_ROWS + 1)
+        sliced = tight.nbytes + spare
         pins = weights + self.activation_bytes <= sliced
+        spare = 0 if pins else min(spare, int(SPARE_PART * (self._fixed_bytes + tight.nbytes)))
         self._release()
         return Least(
             tight.nbytes,
+            tight.nbytes + spare,
             tight.nbytes if pins else sliced,
             size <= SMALL_SIZE and weights <= SMALL_WEIGHTS * tight.nbytes,
             pins,
@@ -153,6 +158,11 @@ class VariantPlanner:
         return self._fixed_bytes + self._least.nbytes
 
     @property
+    def sliced_memory(self) -> int:
+        """Smallest budget in bytes that has room for finer slices."""
+        return self._fixed_bytes + self._least.sliced_bytes
+
+    @property
     def beside_bytes(self) -> int:
         """Bytes of the smallest budget beside its working part."""
         return self.minimum - self._tightest_choices[0]
@@ -196,10 +206,10 @@ class VariantPlanner:
 
     def bound_ms(self, memory: int) -> float:
         """Return a time that no plan of the graph for ``memory`` bytes beats (planning/bound.py)."""
-        return self._bound(memory).seconds * 1e3
+        return self._bound_s(memory) * 1e3
 
-    def _bound(self, memory: int) -> Bound:
-        return self._bounding.at(memory - self._fixed_bytes - self._step_bytes * len(self._costs.nodes))
+    def _bound_s(self, memory: int) -> float:
+        return self._bounding.seconds(memory - self._fixed_bytes - self._step_bytes * len(self._costs.nodes))
 
     @property
     def fastest_ms(self) -> float:
@@ -226,16 +236,17 @@ class VariantPlanner:
         decisions: Decisions | None = None
         if draft is None or (memory is not None and self._fixed_bytes + draft.nbytes > memory):
             assert memory is not None  # without a limit nothing is spilled
-            bytes_max = max(memory - DRAFTING_BYTES, self.minimum) - self._fixed_bytes
+            within, sliced = memory - self._fixed_bytes, self._least.sliced_bytes
+            bytes_max = max(within - DRAFTING_BYTES, sliced if sliced <= within else self._least.nbytes)
             draft = self._ladder().best_within(
-                bytes_max, self._tight_draft(), FIRST_RUNG * self.minimum, known_ms / 1e3
+                bytes_max, self._tight_draft(), FIRST_RUNG * self.sliced_memory, known_ms / 1e3
             )
             is_first = draft.placement is self._drafting.placement
             index = 0 if is_first else [drafting.placement for drafting in self._draftings].index(draft.placement)
             from .decisions import Decisions  # plans without a limit do without
 
             decisions = Decisions.of(draft, self._costs, index)
-        bound_s = self._fastest_s() if memory is None else self._bound(memory).seconds
+        bound_s = self._fastest_s() if memory is None else self._bound_s(memory)
         plan = self._encoded(draft, memory, bound_s, started)
         plan.decisions = decisions
         return plan

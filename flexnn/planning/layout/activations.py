@@ -10,7 +10,7 @@ search places both at once. The bound, live bytes and needs, ends the looking.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from .strategies import ORDERS, Hangs, alternate, place_by_time, place_in_order,
 
 ALTERNATIVES = "both ends", "long-lived first"
 """Orders that leave free memory of another shape: a hole in the middle, or above long-lived activations."""
-
+ALL = *ORDERS, "both ends"
 
 DENSE = 1 << 18
 """Pairs of blocks that live together, above which activations are placed in the order of time alone: each other order
@@ -41,7 +41,7 @@ def best_placement(costs: Costs) -> Placement:
     acts, needs, every = _blocks(costs)
     if every.pairs > DENSE:
         return _placement(acts, needs, place_by_time(acts))
-    known = (address for _, address in _with_needs(acts, every))
+    known = _with_needs(acts, every, ALL)
     address = search(every, known=known, beside=sum(costs.io_bytes)).address
     return _placement(acts, needs, _first(address, len(acts)))
 
@@ -54,9 +54,9 @@ def alternative_placements(costs: Costs, best: Placement) -> list[Placement]:
     if every.pairs > DENSE:
         return []
     found = {np.array(best.address, np.int64).tobytes(): best}
-    for name, address in _with_needs(acts, every):
+    for address in _with_needs(acts, every, ALTERNATIVES):
         own = _first(address, len(acts))
-        if name in ALTERNATIVES and own.tobytes() not in found:
+        if own.tobytes() not in found:
             found[own.tobytes()] = _placement(acts, needs, own)
     return [
         place for place in found.values() if place is not best and place.working_bytes_min <= best.working_bytes_min
@@ -95,8 +95,10 @@ def _placement(acts: Blocks, needs: list[list[int]], address: I64) -> Placement:
     return found
 
 
-def _with_needs(acts: Blocks, every: Blocks) -> Iterator[tuple[str, I64]]:
-    """Yield placements of all blocks with the activations, which come first, by each order, the others after them."""
+def _with_needs(acts: Blocks, every: Blocks, names: Collection[str]) -> Iterator[I64]:
+    """Yield placements of all blocks with the activations, which come first, by each of these orders, the others after
+    them.
+    """
     sizes = every.sizes.tolist()
     needs = sorted(range(len(acts), len(sizes)), key=lambda block: -sizes[block])
 
@@ -104,9 +106,11 @@ def _with_needs(acts: Blocks, every: Blocks) -> Iterator[tuple[str, I64]]:
         return place_in_order(every, np.array(order.tolist() + needs, np.int32), hangs=hangs)
 
     for name, order in ORDERS.items():
-        yield name, placed(order(acts))
-    alternating, hangs = alternate(acts)
-    yield "both ends", placed(alternating, np.array(hangs.tolist() + [0] * len(needs), np.uint8))
+        if name in names:
+            yield placed(order(acts))
+    if "both ends" in names:
+        alternating, hangs = alternate(acts)
+        yield placed(alternating, np.array(hangs.tolist() + [0] * len(needs), np.uint8))
 
 
 def node_needs(costs: Costs, index: int, variant: int, panels: int) -> list[int]:
