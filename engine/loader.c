@@ -160,7 +160,7 @@ static void *read_all(void *arg) {
 fx_status fx_loader_pause(fx_engine *e, fx_poll *poll) {
     fx_loader_ask_to_pause(e);
     while (e->has_loader && !fx_loader_rests(e)) {
-        fx_event_wait(&e->to_caller, fx_loader_rests, e, fx_now_ns() + FX_POLL_NS);
+        fx_event_wait(&e->to_caller, fx_loader_rests, e, fx_now_ns() + poll->every_ns);
         if (fx_polled(poll))
             return FX_ERR_CANCELLED;
     }
