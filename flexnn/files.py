@@ -357,7 +357,7 @@ def is_own(found: os.stat_result, names: tuple[int, ...] = (1,)) -> bool:
 
 
 def _sync(fd: int) -> None:
-    """Have the disk keep a file. A thread waits for the disk, which may be busy for seconds, so that Ctrl-C need not."""
+    """Have the disk keep a file. A thread waits for it, which may be busy for seconds, so that Ctrl-C need not."""
     import _thread
 
     failed: list[OSError] = []

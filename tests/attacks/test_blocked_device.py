@@ -1,7 +1,7 @@
 """Attack: the device that holds the weights does not answer for seconds, and the user presses Ctrl-C.
 
-Answer: within 50 ms or so, in a run, in opening, in a change of budget and in compiling; closing the session then does not wait
-either. Threads, memory and descriptors are given back when the device answers.
+Answer: within 50 ms or so, in a run, in opening, in a change of budget and in compiling; closing the session then does
+not wait either. Threads, memory and descriptors are given back when the device answers.
 """
 
 from __future__ import annotations
