@@ -267,7 +267,7 @@ static void join(fx_loader *l) {
 int fx_loader_stop(fx_engine *e, int may_abandon) {
     fx_stop(e);
     if (may_abandon && !fx_has_gone(e))
-        fx_event_wait(&e->to_caller, fx_has_gone, e, fx_now_ns() + FX_POLL_NS);
+        fx_event_wait(&e->to_caller, fx_has_gone, e, fx_now_ns() + FX_LEAVE_NS);
     if (may_abandon && !fx_has_gone(e))
         return 0;
     join(&e->loading);

@@ -80,11 +80,14 @@ else:
     took = 0.0
     if WHEN != "memory":
         took = interrupted(lambda: session.run(None, x))
-    if WHEN != "run" and took >= 0:  # after a run, the change would unbind a program of which something is read
+    if WHEN not in ("run", "drop") and took >= 0:  # after a run, the change would unbind a program of which something is read
         took = max(took, interrupted(lambda: setattr(session, "memory", None)))
-    if WHEN == "run":
+    if WHEN in ("run", "drop"):
         start = Moment()
-        session.close()
+        if WHEN == "drop":  # as Ctrl-C may, before a session has what it opens
+            del vars(session)["_run"]
+        else:
+            session.close()
         print("close", start.since())
     else:
         assert session.memory == LEAST
