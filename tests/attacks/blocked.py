@@ -80,7 +80,7 @@ else:
     took = 0.0
     if WHEN != "memory":
         took = interrupted(lambda: session.run(None, x))
-    if WHEN not in ("run", "drop") and took >= 0:  # after a run, the change would unbind a program of which something is read
+    if "memory" in WHEN and took >= 0:  # after a run, the change would unbind a program of which something is read
         took = max(took, interrupted(lambda: setattr(session, "memory", None)))
     if WHEN in ("run", "drop"):
         start = Moment()
