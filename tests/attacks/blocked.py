@@ -21,7 +21,7 @@ from tests.support.sessions import feed
 BLOCKED_MS = 3000
 ARTIFACT, LEAST, IO, WHEN = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 TARGET = Path(ARTIFACT).with_suffix(".target")
-"""Of compiling; then ARTIFACT is an ONNX file."""
+"""File that is compiled to; then ARTIFACT is an ONNX file."""
 faults = Faults()
 
 

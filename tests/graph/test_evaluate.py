@@ -201,7 +201,7 @@ def test_refused_in_one_line(op, attrs, inputs):
 
 @pytest.mark.parametrize("dtype", ["f", "l"])
 def test_large_products_are_made_in_parts(monkeypatch, dtype):
-    """As Ctrl-C waits for one call of numpy."""
+    """Ctrl-C waits for one call of numpy."""
     monkeypatch.setattr(linear, "_WORK_AT_ONCE", (40, 40))
     rng = np.random.default_rng(0)
     shapes = (
