@@ -134,7 +134,7 @@ void fx_engine_suspect(fx_engine *e) {
 }
 
 fx_status fx_engine_rest(fx_engine *e, const fx_interrupt *interrupt) {
-    fx_poll poll = fx_poll_start(interrupt);
+    fx_poll poll = fx_poll_start_every(interrupt, FX_LEAVE_NS);
     if (getpid() != e->process)
         return FX_OK;
     return fx_arena_is_running(&e->arena) ? FX_ERR_RUNNING : fx_loader_pause(e, &poll);

@@ -160,7 +160,7 @@ static void *read_all(void *arg) {
 fx_status fx_loader_pause(fx_engine *e, fx_poll *poll) {
     fx_loader_ask_to_pause(e);
     while (e->has_loader && !fx_loader_rests(e)) {
-        fx_event_wait(&e->to_caller, fx_loader_rests, e, fx_now_ns() + FX_POLL_NS);
+        fx_event_wait(&e->to_caller, fx_loader_rests, e, fx_now_ns() + poll->every_ns);
         if (fx_polled(poll))
             return FX_ERR_CANCELLED;
     }
@@ -267,7 +267,7 @@ static void join(fx_loader *l) {
 int fx_loader_stop(fx_engine *e, int may_abandon) {
     fx_stop(e);
     if (may_abandon && !fx_has_gone(e))
-        fx_event_wait(&e->to_caller, fx_has_gone, e, fx_now_ns() + FX_POLL_NS);
+        fx_event_wait(&e->to_caller, fx_has_gone, e, fx_now_ns() + FX_LEAVE_NS);
     if (may_abandon && !fx_has_gone(e))
         return 0;
     join(&e->loading);

@@ -151,7 +151,7 @@ struct fx_engine {
 
 /* Starts the readers, or fewer of them where the system has no threads left. 0, or an errno. */
 int fx_loader_start(fx_engine *e);
-/* Stops the readers. may_abandon: waits about 20 ms for those that read; returns whether all have stopped. */
+/* Stops the readers. may_abandon: waits about 10 ms for those that read; returns whether all have stopped. */
 int fx_loader_stop(fx_engine *e, int may_abandon);
 /* Leaves the engine, with so many files, to readers that still read: the last one frees it. Returns 0 if all have
  * stopped meanwhile. */

@@ -11,6 +11,7 @@
 #include "flexnn/engine.h"
 
 #define FX_POLL_NS 20000000
+#define FX_LEAVE_NS 10000000     /* longest wait for reads that nobody needs any more */
 #define FX_SETUP_POLL_NS 4000000 /* while nothing is computed: as often as Python threads take turns */
 
 typedef struct fx_event {

@@ -120,7 +120,7 @@ class _New:
         """
         assert self._file is not None
         if lasting:
-            os.fsync(self._file.fd)
+            _sync(self._file.fd)
         if not self._name:
             self._name = _temporary(self._target)
             os.link(_path(self._file), self._name, dst_dir_fd=self._folder)
@@ -356,9 +356,34 @@ def is_own(found: os.stat_result, names: tuple[int, ...] = (1,)) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink in names
 
 
+def _sync(fd: int) -> None:
+    """Have the disk keep a file. A thread waits for it, which may be busy for seconds, so that Ctrl-C need not."""
+    import _thread
+
+    failed: list[OSError] = []
+    is_over = _thread.allocate_lock()
+    is_over.acquire()
+
+    def wait() -> None:
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            failed.append(error)
+        finally:
+            is_over.release()
+
+    try:
+        _thread.start_new_thread(wait, ())
+    except RuntimeError:  # the system has no thread left
+        wait()
+    is_over.acquire()
+    if failed:
+        raise failed[0]
+
+
 def _sync_folder(fd: int) -> None:
     try:
-        os.fsync(fd)
+        _sync(fd)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EBADF):  # file systems and folders that take none
             raise

@@ -66,20 +66,25 @@ class Subject:
             self.library.faults_arm(kind, number, int(self.rng.random() < 0.5), error, 0)
         outcome = "changed"
         try:
-            if self.rng.random() < 0.5:
-                signal.setitimer(signal.ITIMER_REAL, max(self.rng.random() * WITHIN_S, 1e-6))
-            self.session.memory = wanted
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            self.set(wanted)
         except InterruptError:
             outcome = "interrupted"
         except ALLOWED:
             outcome = "refused"
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
             if kind >= 0:
                 self.library.faults_disarm()
         self.judge(before, wanted, outcome)
         return f"{fault}, {outcome}"
+
+    def set(self, wanted: int | None) -> None:
+        """Set the budget, interrupted half of the times; nothing is interrupted after that."""
+        try:
+            if self.rng.random() < 0.5:
+                signal.setitimer(signal.ITIMER_REAL, max(self.rng.random() * WITHIN_S, 1e-6))
+            self.session.memory = wanted
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def judge(self, before: int | None, wanted: int | None, outcome: str) -> None:
         session = self.session

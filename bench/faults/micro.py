@@ -53,6 +53,40 @@ def _half() -> Parts:
     return nodes, [_port("x", FLOAT, ["rows", 9])], ["y"], {"h": _numbers(9, 17).astype(np.float16)}
 
 
+def _volume() -> Parts:
+    """A convolution of volumes, which becomes sums over depths, and a pool."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1] * 6, strides=[2, 1, 1]),
+        helper.make_node("MaxPool", ["c"], ["y"], kernel_shape=[1, 2, 2]),
+    ]
+    return nodes, [_port("x", FLOAT, [1, 6, 3, 4, 4])], ["y"], {"w": _numbers(17, 6, 3, 3, 3), "b": _numbers(17)}
+
+
+def _dilated() -> Parts:
+    """A convolution that has taps outside the map at most of its pixels, over an open number of images."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[4] * 4, dilations=[4, 4])
+    return [node], [_port("x", FLOAT, ["n", 3, 6, 6])], ["y"], {"w": _numbers(17, 3, 3, 3)}
+
+
+def _constants() -> Parts:
+    """Products of constants, which are made while compiling, over an open number of rows."""
+    nodes = [
+        helper.make_node("MatMul", ["a", "b"], ["ab"]),
+        helper.make_node("Transpose", ["ab"], ["w"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    return nodes, [_port("x", FLOAT, ["rows", 9])], ["y"], {"a": _numbers(17, 5), "b": _numbers(5, 9)}
+
+
+def _blocks() -> Parts:
+    """A product with a weight in blocks of 4 bits, which have scales of their own."""
+    node = helper.make_node(
+        "MatMulNBits", ["x", "q", "s"], ["y"], domain="com.microsoft", K=64, N=17, bits=4, block_size=32
+    )
+    weight = np.random.default_rng(0).integers(0, 256, (17, 2, 16), np.uint8)
+    return [node], [_port("x", FLOAT, ["rows", 64])], ["y"], {"q": weight, "s": _numbers(17 * 2) / 8}
+
+
 def _table() -> Parts:
     """Rows of a table, picked by a number."""
     nodes = [helper.make_node("Gather", ["t", "i"], ["y"])]
@@ -98,6 +132,10 @@ MICRO = {
     "layer": _layer,
     "narrow": _narrow,
     "half": _half,
+    "volume": _volume,
+    "dilated": _dilated,
+    "constants": _constants,
+    "blocks": _blocks,
     "table": _table,
     "branch": _branch,
     "loop": _loop,
@@ -111,6 +149,7 @@ def write_micro(name: str, path: Path) -> Path:
     """Write one of these models."""
     nodes, inputs, outputs, constants = MICRO[name]()
     made = [numpy_helper.from_array(values, key) for key, values in constants.items()]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     graph = helper.make_graph(nodes, name, inputs, [_port(key, FLOAT, None) for key in outputs], made)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     return path

@@ -168,7 +168,9 @@ cdef class Engine:
             _err_raise(&error)
 
     def __dealloc__(self):
-        fx_engine_close(self.engine, NULL)
+        cdef fx_leaving leaving  # Ctrl-C may drop an engine before anybody could close it
+        leaving.files, leaving.file_count = NULL, 0
+        fx_engine_close(self.engine, &leaving)
 
     cdef fx_engine *_opened(self) except NULL:
         if self.engine == NULL:
@@ -200,7 +202,7 @@ cdef class Engine:
         return fx_engine_threads(self._opened())
 
     def rest(self, bint patient=True):
-        """Wait until nothing is read, so that unbinding, trimming and closing need not wait for the device; about 20 ms
+        """Wait until nothing is read, so that unbinding, trimming and closing need not wait for the device; about 10 ms
         unless ``patient``. Returns whether nothing is. Does nothing once the engine is closed. KeyboardInterrupt within
         50 ms of Ctrl-C; RuntimeError during a run."""
         cdef fx_engine *engine = self.engine

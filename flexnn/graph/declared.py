@@ -12,6 +12,8 @@ from .model import dtype_name
 from .ports import Dim, Port
 
 DIM_MAX = 1 << 40
+NODES_AT_ONCE = 4096
+"""Most nodes that onnx infers in one call, which takes 10 µs for each."""
 _HIDDEN = "flexnn.hidden"
 """Domain that nodes have while onnx infers, so that it leaves them out."""
 _CRASHING = ("EyeLike", "RegexFullMatch")
@@ -34,7 +36,7 @@ def infer_outputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Port]]:
     try:
         _name_domains(model, dict.fromkeys([i for i, _ in hidden], _HIDDEN))
         model.opset_import.add(domain=_HIDDEN, version=1)
-        inferred = shape_inference.infer_shapes(model)  # not data_prop: it computes numbers, however many
+        inferred = _inferred(model, names)
     except Exception:  # what inference refuses may run all the same
         return model, declared
     finally:
@@ -42,6 +44,60 @@ def infer_outputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Port]]:
     _name_domains(inferred, dict(hidden))
     found = [declared_port(info) for info in inferred.graph.output]
     return inferred, [_merged(mine, theirs, names) for mine, theirs in zip(declared, found, strict=True)]
+
+
+def _inferred(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
+    """Return the model with what onnx infers. It infers some nodes at a time, as Ctrl-C waits meanwhile."""
+    nodes = list(model.graph.node)
+    if len(nodes) <= NODES_AT_ONCE:
+        return shape_inference.infer_shapes(model)  # not data_prop: it computes numbers, however many
+    inferred, own = _without_graph(model), model.graph
+    inferred.graph.input.extend(own.input)
+    inferred.graph.initializer.extend(own.initializer)
+    known = {info.name: info for info in own.input}
+    declared = {info.name: info for info in (*own.value_info, *own.output)}
+    constants = {tensor.name: tensor for tensor in own.initializer}
+    for first in range(0, len(nodes), NODES_AT_ONCE):
+        part = _without_graph(model)
+        part.graph.node.extend(nodes[first : first + NODES_AT_ONCE])
+        given = dict.fromkeys(name for node in _nodes(part.graph) for name in node.input)
+        made = dict.fromkeys(name for node in part.graph.node for name in node.output)
+        part.graph.input.extend(known[name] for name in given if name in known and name not in made)
+        part.graph.initializer.extend(constants[name] for name in given if name in constants)
+        part.graph.value_info.extend(declared[name] for name in made if name in declared)
+        done = shape_inference.infer_shapes(part).graph
+        for info in done.value_info:
+            _forget_names(info, names)
+            known[info.name] = info
+        constants.update(_constants(done))
+        inferred.graph.node.extend(done.node)
+    inputs = {info.name for info in own.input}
+    inferred.graph.output.extend(info if info.name in inputs else known.get(info.name, info) for info in own.output)
+    return inferred
+
+
+def _without_graph(model: onnx.ModelProto) -> onnx.ModelProto:
+    made = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    made.graph.name = model.graph.name
+    return made
+
+
+def _forget_names(info: onnx.ValueInfoProto, names: set[str]) -> None:
+    """Take the names of dimensions from a value that onnx made up, but for the model's: others may get them, too."""
+    for dim in info.type.tensor_type.shape.dim:
+        if dim.dim_param not in names:
+            dim.ClearField("dim_param")
+
+
+def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
+    """Yield the tensors of Constant nodes, which inference looks at in later nodes, by name."""
+    for node in graph.node:
+        for attribute in node.attribute if node.op_type == "Constant" else ():
+            if attribute.name == "value" and node.output:
+                tensor = onnx.TensorProto()
+                tensor.CopyFrom(attribute.t)
+                tensor.name = node.output[0]
+                yield tensor.name, tensor
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -9,6 +9,8 @@ from flexnn._core import OpenFile
 
 from .ir import GraphError
 
+CACHED_BYTES = 32 << 20
+"""Most bytes that are copied from the page cache at once: no signal is seen meanwhile."""
 PART_BYTES = 4 << 20
 """Most bytes that a thread reads at once where the page cache lacks them."""
 
@@ -57,7 +59,7 @@ class Descriptor:
         interrupt it although the device may not answer: what the page cache lacks, a thread reads.
         """
         try:
-            return os.preadv(self.fd, [view], offset, os.RWF_NOWAIT)
+            return os.preadv(self.fd, [view[:CACHED_BYTES]], offset, os.RWF_NOWAIT)
         except OSError:
             return _read_apart(self.fd, view[:PART_BYTES], offset)
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from tests.support.sessions import feed
 
 BLOCKED_MS = 3000
 ARTIFACT, LEAST, IO, WHEN = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+TARGET = Path(ARTIFACT).with_suffix(".target")
+"""File that is compiled to; then ARTIFACT is an ONNX file."""
 faults = Faults()
 
 
@@ -30,8 +33,8 @@ def forget() -> None:
     os.close(fd)
 
 
-def interrupted(call: Callable[[], Any]) -> float:
-    """Return how long Ctrl-C took to end a call that reads weights, and to let go of what it had made."""
+def interrupted(call: Callable[[], Any], waits: str = "read") -> float:
+    """Return how long Ctrl-C took to end a call that ``waits`` for the device, and to let go of what it had made."""
     sent, is_over = [], True
 
     def send() -> None:
@@ -41,7 +44,7 @@ def interrupted(call: Callable[[], Any]) -> float:
 
     forget()
     thread = threading.Thread(target=send)
-    faults.arm("read", 1, always=True, wait_ms=BLOCKED_MS)
+    faults.arm(waits, 1, always=True, wait_ms=BLOCKED_MS)
     thread.start()
     try:
         call()
@@ -56,6 +59,13 @@ def open_session(memory: int | None) -> flexnn.Session:
     return flexnn.Session(ARTIFACT, memory=memory, threads=2, io=IO)
 
 
+if WHEN == "compile":
+    before = sorted(os.listdir(TARGET.parent))
+    print("interrupt", interrupted(lambda: flexnn.compile(ARTIFACT, TARGET), "sync"))
+    faults.disarm()
+    assert sorted(os.listdir(TARGET.parent)) == before
+    flexnn.compile(ARTIFACT, TARGET)
+    sys.exit()
 x = feed()
 with open_session(LEAST) as session:
     expected = session.run(None, x)[0]
@@ -70,11 +80,14 @@ else:
     took = 0.0
     if WHEN != "memory":
         took = interrupted(lambda: session.run(None, x))
-    if WHEN != "run" and took >= 0:  # after a run, the change would unbind a program of which something is read
+    if "memory" in WHEN and took >= 0:  # after a run, the change would unbind a program of which something is read
         took = max(took, interrupted(lambda: setattr(session, "memory", None)))
-    if WHEN == "run":
+    if WHEN in ("run", "drop"):
         start = Moment()
-        session.close()
+        if WHEN == "drop":  # as Ctrl-C may, before a session has what it opens
+            del vars(session)["_run"]
+        else:
+            session.close()
         print("close", start.since())
     else:
         assert session.memory == LEAST

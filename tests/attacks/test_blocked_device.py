@@ -1,7 +1,7 @@
 """Attack: the device that holds the weights does not answer for seconds, and the user presses Ctrl-C.
 
-Answer: within 50 ms or so, in a run, in opening and in a change of budget; closing the session then does not wait
-either. Threads, memory and descriptors are given back when the device answers.
+Answer: within 50 ms or so, in a run, in opening, in a change of budget and in compiling; closing the session then does
+not wait either. Threads, memory and descriptors are given back when the device answers.
 """
 
 from __future__ import annotations
@@ -27,12 +27,20 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("io", ["buffered", "direct"])
-@pytest.mark.parametrize("when", ["run", "open", "memory", "run, memory"])
+@pytest.mark.parametrize("when", ["run", "open", "memory", "run, memory", "drop"])
 def test_ctrl_c(library: Path, artifact: Path, io: str, when: str) -> None:
-    """Took 2.8 s, and closing as long."""
+    """Took 2.8 s, and closing as long, or letting go of what nobody had closed."""
     printed = faults.run(
         library, artifact.parent, "tests.attacks.blocked", artifact, smallest(artifact) + (64 << 10), io, when
     )
     figures = dict(line.split() for line in printed.splitlines())
     assert 0 <= float(figures["interrupt"]) < 0.2
     assert float(figures.get("close", 0)) < 0.2
+
+
+@pytest.mark.alone
+def test_ctrl_c_while_compiling(library: Path, tmp_path: Path) -> None:
+    """It waited for the disk to have the artifact. Nothing is left of what was compiled."""
+    model = write_model(tmp_path / "small.onnx")
+    printed = faults.run(library, tmp_path, "tests.attacks.blocked", model, 0, "", "compile")
+    assert 0 <= float(printed.split()[1]) < 0.2

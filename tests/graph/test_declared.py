@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
-from flexnn.graph import bind_shapes, load_model
+from flexnn.graph import bind_shapes, declared, load_model
 from flexnn.graph.declared import declared_port
 from tests.support.compare import expected
 from tests.support.regions import BOOL, F32, I64, graph_of, opened, value
@@ -115,3 +115,26 @@ def test_equal_to_what_runs(tmp_path):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     got = expected(model, {"x": np.ones((2, 3, 4), np.float32), "times": np.array(5)})
     assert got["y"].shape == (5, 2, 4, 3)
+
+
+def test_many_nodes_are_inferred_in_parts(tmp_path, monkeypatch):
+    """In parts of one node, too: constants of earlier nodes count, names that onnx makes up in one are not another's,
+    and graphs inside see values around them.
+    """
+    inner = graph_of([helper.make_node("Add", ["sum", "r"], ["more"])], [], [value("more", F32)])
+    shape = numpy_helper.from_array(np.array([0, -1]), "")
+    nodes = [
+        helper.make_node("Constant", [], ["two"], value=shape),
+        helper.make_node("NonZero", ["x"], ["n"]),
+        helper.make_node("NonZero", ["x2"], ["n2"]),
+        helper.make_node("Reshape", ["x", "two"], ["r"]),
+        helper.make_node("Neg", ["r"], ["sum"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner),
+        helper.make_node("Concat", ["n", "n2"], ["both"], axis=0),
+    ]
+    inputs = [value("x", F32, [4, 3, 6]), value("x2", F32, ["batch", 3]), value("c", BOOL, [])]
+    graph = graph_of(nodes, inputs, [value("y", F32), value("both", I64), value("r", F32)])
+    whole = outputs_of(tmp_path, graph)
+    assert [port.dims for port in whole] == [(4, 18), (5, None), (4, 18)]
+    monkeypatch.setattr(declared, "NODES_AT_ONCE", 1)
+    assert outputs_of(tmp_path, graph) == whole

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from flexnn.graph.evaluate import EVALUATORS, evaluate
+from flexnn.graph.evaluate import EVALUATORS, evaluate, linear
 from flexnn.graph.evaluate.call import ELEMENT_TYPES
 from flexnn.graph.ir import GraphError
 
@@ -197,3 +197,23 @@ def test_refused_in_one_line(op, attrs, inputs):
         evaluate(op, attrs, inputs, 17, budget_bytes=1 << 28)
     assert op in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("dtype", ["f", "l"])
+def test_large_products_are_made_in_parts(monkeypatch, dtype):
+    """Ctrl-C waits for one call of numpy."""
+    monkeypatch.setattr(linear, "_WORK_AT_ONCE", (40, 40))
+    rng = np.random.default_rng(0)
+    shapes = (
+        ((7, 3), (3, 5)),
+        ((2, 1, 7, 3), (4, 3, 5)),
+        ((7, 3), (3,)),
+        ((3,), (2, 3, 5)),
+        ((1, 30), (30, 9)),
+        ((0, 3), (3, 5)),
+    )
+    for left, right in shapes:
+        a, b = (rng.integers(-9, 9, shape).astype(dtype) for shape in (left, right))
+        (made,) = evaluate("MatMul", {}, [a, b], 17, budget_bytes=1 << 28)
+        assert made.dtype == a.dtype
+        assert np.array_equal(made, np.matmul(a, b))

@@ -65,12 +65,13 @@ class Builder:
         residual: int = -1,
         out: int = -1,
         pad: int = -1,
+        dilation: int = 1,
     ) -> int:
         """A convolution with its panels; ``residual`` is added in place (the output takes its storage)."""
         cin = self.graph.tensors[x].shape[-1]
-        p = k // 2 if pad < 0 else pad
+        p = k // 2 * dilation if pad < 0 else pad
         depthwise = group == cin == cout and group > 1
-        attrs: dict[str, Attr] = {"kernel": [k, k], "strides": [s, s], "dilations": [1, 1], "pads": [p, p, p, p]}
+        attrs: dict[str, Attr] = {"kernel": [k, k], "strides": [s, s], "dilations": [dilation] * 2, "pads": [p] * 4}
         attrs |= {"act": "relu", "alpha": 0.0, "beta": 0.0, "wtype": "f32", "sums": "f32"}
         cin_panel = 1 if depthwise else conv_cin_panel(cout, cin // group, group)
         if not depthwise:
@@ -194,6 +195,37 @@ def random_graph(seed: int) -> Graph:
             attrs: dict[str, Attr] = {"kind": "add", "act": "none", "alpha": 0.0, "beta": 0.0}
             live.append(b.node("binary", [x, other], attrs))
     return b.finish(*dict.fromkeys((live[-1], rng.choice(live))))
+
+
+def random_volume(seed: int) -> Graph:
+    """Convolutions of volumes: depths are images, and each depth of a kernel adds to what the one before left. Some are
+    dilated or pointwise, some residual.
+    """
+    rng = random.Random(seed)
+    b = Builder()
+    d, side = rng.choice((2, 3, 6)), rng.choice((5, 8, 14))
+    x = b.conv(b.input(d, side, side, rng.choice((3, 16))), rng.choice((16, 40)))
+    made = [x]
+    for _ in range(rng.randint(1, 6)):
+        *_, c = b.graph.tensors[x].shape
+        shift, dilation, k = rng.randint(1, d - 1), rng.choice((1, 1, 2, 6)), rng.choice((1, 3, 3))
+        depths = rng.sample((0, shift, -shift), rng.randint(1, 3))
+        cout = c if rng.random() < 0.3 else rng.choice((8, 33, 64))
+        short = b.conv(x, cout, 1) if rng.random() < 0.3 else -1
+        y = b.conv(x, cout, k, residual=short, dilation=dilation)
+        for at in depths:
+            if at:
+                near, far = _depths(b, y, max(-at, 0), d - abs(at)), _depths(b, x, max(at, 0), d - abs(at))
+                b.conv(far, cout, k, residual=near, dilation=dilation)
+        made.append(y)
+        x = y
+    return b.finish(*dict.fromkeys((x, rng.choice(made))))
+
+
+def _depths(b: Builder, tensor: int, first: int, count: int) -> int:
+    """Return a view of some depths of a volume."""
+    _, *rest = b.graph.tensors[tensor].shape
+    return b.view(tensor, (count, *rest), first * b.graph.tensors[tensor].size // b.graph.tensors[tensor].shape[0])
 
 
 CLASSICS = {"vgg19": vgg19, "resnet152": resnet, "mobilenet_v2": mobilenet, "squeezenet1_1": squeezenet}

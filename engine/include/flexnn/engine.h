@@ -156,7 +156,7 @@ typedef struct fx_leaving {
                        * the caller's no more */
 } fx_leaving;
 
-/* Unbinds everything and waits for reads under way, where `leaving` is not NULL for about 20 ms. FX_ERR_RUNNING. */
+/* Unbinds everything and waits for reads under way, where `leaving` is not NULL for about 10 ms. FX_ERR_RUNNING. */
 fx_status fx_engine_close(fx_engine *e, fx_leaving *leaving);
 
 /* Bytes of pinned weights that fx_bind found in place, found elsewhere in the arena and moved, and read. */

@@ -11,6 +11,9 @@ from ..ir import Array
 from .blocks import work_bytes
 from .call import Call, common_shape, copied, evaluates
 
+_WORK_AT_ONCE = 1 << 26, 1 << 31
+"""Products that numpy computes in one call: of types that it multiplies one by one, and of float32 and float64."""
+
 
 @evaluates("MatMul")
 def matmul(call: Call) -> list[Array]:
@@ -20,7 +23,22 @@ def matmul(call: Call) -> list[Array]:
         raise call.error(f"operands {a.shape} of {a.dtype} and {b.shape} of {b.dtype} do not multiply")
     batch = common_shape(call, a.shape[:-2], b.shape[:-2])
     call.reserve(((*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.ndim > 1 else ())), a.dtype))
-    return [np.asarray(np.matmul(a, b), a.dtype)]
+    return [_product(a, b)]
+
+
+def _product(a: Array, b: Array) -> Array:
+    """Return numpy.matmul of operands of one type; many rows one part after the other: signals wait for a call."""
+    work = prod(a.shape) * (b.shape[-1] if b.ndim > 1 else 1)
+    rows = a.shape[-2] if a.ndim > 1 < b.ndim else 1
+    parts = min(-(-work // _WORK_AT_ONCE[a.dtype.char in "fd"]), rows)
+    if parts < 2:
+        return np.asarray(np.matmul(a, b), a.dtype)
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    made = np.empty((*batch, rows, b.shape[-1]), a.dtype)
+    for part in range(parts):
+        at = slice(rows * part // parts, rows * (part + 1) // parts)
+        np.matmul(a[..., at, :], b, out=made[..., at, :])
+    return made
 
 
 @evaluates("Gemm")
@@ -33,7 +51,7 @@ def gemm(call: Call) -> list[Array]:
     scale = [call.number("alpha", 1.0), call.number("beta", 1.0)]
     work = work_bytes(a.shape[0] * b.shape[1]) + (0 if c is None or scale[1] == 1 else c.nbytes)
     call.reserve(((a.shape[0], b.shape[1]), a.dtype), workspace=work)
-    y = np.asarray(a @ b, a.dtype)
+    y = _product(a, b)
     if scale[0] != 1:
         y *= a.dtype.type(scale[0])
     if c is not None:
