@@ -354,11 +354,11 @@ class Caches(NamedTuple):
     """Open dimensions of a decoder that takes its caches of keys and values from its caller, by their names."""
 
     held: list[str]
-    """Those that inputs of three or more dimensions share behind their first one."""
+    """Dimensions that inputs of three or more dimensions share behind their first one."""
     tokens: str | int
-    """That of the new tokens, the last one of the first matrix of integers, or how many there are; 0: nobody knows."""
+    """Dimension of the new tokens, the last one of the first matrix of integers, or their number; 0: nobody knows it."""
     totals: list[str]
-    """The last ones of further such matrices, which no other input has: they may count what is held and new."""
+    """Last dimensions of further such matrices, which no other input has: they may count what is held and new."""
 
     @classmethod
     def of(cls, ports: Sequence[Port]) -> Caches:
