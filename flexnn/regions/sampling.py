@@ -356,7 +356,7 @@ class Caches(NamedTuple):
     held: list[str]
     """Dimensions that inputs of three or more dimensions share behind their first one."""
     tokens: str | int
-    """Dimension of the new tokens, the last one of the first matrix of integers, or their number; 0: nobody knows it."""
+    """Dimension of the new tokens, the last one of the first matrix of integers, or their number; 0: it is unknown."""
     totals: list[str]
     """Last dimensions of further such matrices, which no other input has: they may count what is held and new."""
 
