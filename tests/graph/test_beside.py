@@ -27,16 +27,19 @@ def old(path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("kind", ["bound", "open"])
+@pytest.mark.parametrize("kind", ["bound", "open", "external"])
 def test_the_model_is_the_one_that_reading_makes(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "m.onnx"
     if kind == "open":
         write_branched_model(path, 3, batch="n")
     else:
         write_model(path)
+    if kind == "external":
+        onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights")
     made, wanted = load_model(str(path), beside=Beside(old(path))), load_model(str(path))
     assert dump_model(made) == dump_model(wanted)
     assert made.about == wanted.about
+    assert made.externals == wanted.externals == (("weights",) if kind == "external" else ())
     for name, constant in wanted.graph.constants.items():
         assert np.array_equal(made.graph.constants[name].source.load(), constant.source.load())
 
