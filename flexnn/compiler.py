@@ -19,6 +19,7 @@ from flexnn.units import parse_bytes
 
 if TYPE_CHECKING:
     from flexnn.artifact.model_section import StoredModel
+    from flexnn.graph.beside import Beside
     from flexnn.graph.ir import Graph, Weight
     from flexnn.graph.model import Model
     from flexnn.graph.sources import ModelSource
@@ -176,9 +177,11 @@ def compile_first(
     progress: Progress | None,
     digest: bytes,
     told: Callable[[str], None],
+    beside: Beside | None = None,
 ) -> First:
     """Compile as ``compile_to`` does, but leave out what first runs can do without: the templates of a model with open
-    shapes. ``told`` is called with "open" or "bound" when it is known which the model is.
+    shapes. ``told`` is called with "open" or "bound" when it is known which the model is; a process ``beside`` may have
+    read it.
     """
     from flexnn.graph.ledger import counting
 
@@ -190,7 +193,7 @@ def compile_first(
         if stage in ("open", "bound"):
             told(stage)
 
-    contents = _contents(_load(source, externals=externals), dict(shapes), observe, later=later)
+    contents = _contents(_load(source, externals=externals, beside=beside), dict(shapes), observe, later=later)
     unused: list[ModelSource] = []
     if later:
         from flexnn.regions.tracing import unused_sources
@@ -328,7 +331,12 @@ def _contents_again(model: Model, precision: str = "f32") -> Graph | StoredModel
 
 
 def _load(
-    source: str, *, follow_links: bool = False, externals: list[str] | None = None, rows: str | None = None
+    source: str,
+    *,
+    follow_links: bool = False,
+    externals: list[str] | None = None,
+    rows: str | None = None,
+    beside: Beside | None = None,
 ) -> Model:
     """Read the model; ``externals`` gets the names of files beside ``source``. Raises CompileError if onnx is not
     installed.
@@ -340,7 +348,7 @@ def _load(
     from flexnn.graph import load_model
 
     try:
-        model = load_model(source, follow_links=follow_links)
+        model = load_model(source, follow_links=follow_links, beside=beside)
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] not in _EXTRA:
             raise

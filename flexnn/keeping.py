@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flexnn._core import OpenFile
 from flexnn.compiler import compile_first, compile_to
@@ -36,6 +36,9 @@ from flexnn.kept_artifacts import (
 from flexnn.model_files import Progress, sha256
 from flexnn.quick_dataclass import quick_dataclass
 from flexnn.units import parse_bytes
+
+if TYPE_CHECKING:
+    from flexnn.graph.beside import Beside
 
 LOCK = "lock"
 LATER = "later"
@@ -67,6 +70,8 @@ class Waited:
 
     told: Callable[[str], None]
     """Called with "open" or "bound" when it is known which the model is."""
+    beside: Beside | None = None
+    """Process that reads the model meanwhile."""
     rest: Callable[[], None] | None = None
     """Function that completes the artifact, once it is kept, and has the disk keep it; None: it was kept before."""
 
@@ -195,7 +200,8 @@ def _compile(making: _Making, digest: bytes, key: str) -> tuple[list[str] | None
         if waited is None or _was_left(opened, key):
             externals = compile_to(model, made, shapes, progress, digest=digest, lasting=False)
         else:
-            externals, rest = compile_first(model, made, shapes, progress, digest, waited.told)
+            process, waited.beside = waited.beside, None  # it reads once
+            externals, rest = compile_first(model, made, shapes, progress, digest, waited.told, process)
         paths = [os.path.join(beside, external) for external in externals]
         digests = dict(zip(externals, (sha256(path).hex() for path in paths), strict=True))
         if any(status_of(path)[-1] >= started_ns - SETTLED_NS for path in paths):

@@ -35,6 +35,12 @@ how long that may take: after that, the process is taken for dead and the artifa
 
 TRIES = 3
 """Most times that an artifact is made because it changed, or was removed, before it could be opened."""
+START = """import sys
+flexnn = sys.modules["flexnn"] = type(sys)("flexnn")
+flexnn.__path__ = sys.argv[1:-1]
+from flexnn.maker import start
+start()"""
+"""The program of that process. It does without what the package's own module imports, which is for sessions."""
 TERMINAL = 9
 """Descriptor on which the process that compiles shows its progress."""
 ALONE = {"OPENBLAS_NUM_THREADS": "1"}
@@ -217,7 +223,7 @@ def _made(
     shown = shown and sys.stderr is not None and sys.stderr.isatty()
     bound = {name: list(dims) for name, dims in shapes.items()}
     asked = {"model": model, "shapes": bound, "note": note or "", "terminal": TERMINAL if shown else None}
-    status, said = spawned([sys.executable, "-P", "-m", "flexnn.maker", json.dumps(asked)], shown=shown, heard=heard)
+    status, said = spawned([*maker(), json.dumps(asked)], shown=shown, heard=heard)
     lines = said.decode("utf-8", "surrogateescape").strip().splitlines() or [f"compiling ended with status {status}"]
     if status:
         raise CompileError(lines[-1].removeprefix("error: "))
@@ -225,6 +231,11 @@ def _made(
     if not name.endswith(ARTIFACT):
         raise OSError(errno.EIO, "compiling printed no artifact", model)
     return name
+
+
+def maker() -> list[str]:
+    """Return the command of the process that makes artifacts, without what it is asked for."""
+    return [sys.executable, "-P", "-c", START, *sys.modules["flexnn"].__path__]
 
 
 def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = None) -> tuple[int, bytes]:

@@ -1,6 +1,6 @@
-"""The process in which opening an ONNX file has its artifact made (flexnn/kept_artifacts.py):
-``python -m flexnn.maker ASKED``. It prints whether the model is "open" or "bound" when that is known, and at last the
-artifact's name, or a line ``error: …``.
+"""The process in which opening an ONNX file has its artifact made (flexnn/kept_artifacts.py says how it starts). It
+prints whether the model is "open" or "bound" when that is known, and at last the artifact's name, or a line
+``error: …``.
 
 Who opens waits for it, so it does without the command line, and ends without tidying up. What first runs can do without
 is left to a process that goes on when this one has ended, and so is having the disk keep it all: it takes only time
@@ -11,21 +11,32 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib.util
 import json
 import os
 import resource
 import sys
+import time
 from _thread import start_new_thread
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flexnn.errors import one_line, printable
 from flexnn.system.limits import Limits
 
+if TYPE_CHECKING:
+    from flexnn.graph.beside import Beside
+
 LATER = "FLEXNN_LATER"
 """Variable of the environment: "0" lets nothing be left for later."""
+LOADED = (
+    "graph.importer", "graph.passes", "artifact.writer", "graph.prefold", "artifact.model_section", "regions.sampling",
+)  # fmt: skip
+"""Modules that compiling needs, those for open shapes last."""
 LATER_BYTES = 512 << 20
 """Memory that must be free for a process that goes on beside the session."""
+LATER_AFTER = 1.0
+"""Seconds until it begins: first runs take all CPUs, and are as slow as the slowest of these."""
 LATER_SECONDS = 120
 """Most time of a CPU that it takes."""
 _GARBAGE = 50_000, 20, 50
@@ -33,14 +44,14 @@ _GARBAGE = 50_000, 20, 50
 
 
 def main() -> int:
-    """Make what the argument asks for; return the exit status."""
-    start_new_thread(_load, ())
+    """Make what the last argument asks for; return the exit status."""
+    _lighten()
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
     status = 2
     rest = None
     try:
-        text, rest = _made(json.loads(sys.argv[1]))
+        text, rest = _made(json.loads(sys.argv[-1]))
         status = 0
     except (ValueError, OSError) as error:
         text = f"error: {one_line(error)}"
@@ -52,6 +63,7 @@ def main() -> int:
         text = f"error: internal: {type(error).__name__}: {one_line(error)}"
     print(printable(text), flush=True)
     if rest is not None and _goes_on():
+        time.sleep(LATER_AFTER)
         with contextlib.suppress(Exception):
             rest()
     return status
@@ -75,11 +87,37 @@ def _goes_on() -> bool:
     return True
 
 
+def _lighten() -> None:
+    """Let ``import onnx`` make, in this process, only the classes of messages: the modules that the package imports
+    beside them take longer than reading a small model. They can be imported by name.
+    """
+    try:
+        spec = importlib.util.find_spec("onnx")
+        assert spec is not None
+        package = sys.modules["onnx"] = importlib.util.module_from_spec(spec)
+        messages = importlib.import_module("onnx.onnx_pb")
+        vars(package).update({name: value for name, value in vars(messages).items() if not name.startswith("_")})
+    except Exception:  # not installed, or made in another way
+        sys.modules.pop("onnx", None)
+
+
+def _beside(model: str) -> Beside | None:
+    """Return a process that reads the model, if another CPU is there for it."""
+    if len(os.sched_getaffinity(0)) < 2:
+        return None
+    from flexnn.graph.beside import Beside
+
+    try:
+        return Beside(model)
+    except OSError:
+        return None
+
+
 def _load() -> None:
-    """Import what compiling needs, while the model is read for its SHA-256."""
+    """Import what compiling needs, while the model is read."""
     with contextlib.suppress(Exception):
-        import flexnn.graph.importer
-        import flexnn.graph.passes  # noqa: F401
+        for name in LOADED:
+            importlib.import_module(f"flexnn.{name}")
 
 
 def _told(kind: str) -> None:
@@ -95,11 +133,14 @@ def _may_leave() -> bool:
 
 
 def _made(asked: dict[str, Any]) -> tuple[str, Callable[[], None] | None]:
-    from flexnn.keeping import Waited, keep
-
     model, note = asked["model"], asked["note"]
     shapes = {str(name): tuple(dims) for name, dims in asked["shapes"].items()}
-    waited = Waited(_told) if _may_leave() else None
+    may_leave = _may_leave()
+    beside = _beside(model) if may_leave else None
+    start_new_thread(_load, ())
+    from flexnn.keeping import Waited, keep
+
+    waited = Waited(_told, beside) if may_leave else None
     if asked["terminal"] is None:
         name = keep(model, shapes, None, note, waited)
     else:
@@ -113,5 +154,6 @@ def _made(asked: dict[str, Any]) -> tuple[str, Callable[[], None] | None]:
     return os.path.basename(name), waited.rest if waited is not None else None
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """Do what ``main`` does, and end without tidying up."""
     os._exit(main())

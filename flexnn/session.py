@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from flexnn.artifact.format import ArtifactError, is_onnx
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from flexnn.run.protocol import Run
 
 Array: TypeAlias = "NDArray[Any]"
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 _T = TypeVar("_T")
 
 
@@ -134,10 +136,10 @@ class Session(StateCalls):
     def _open(
         self,
         path: str,
-        shapes: Mapping[str, tuple[int, ...]],
+        shapes: Shapes,
         options: RunOptions,
         given: dict[str, Any],
-        opened: Callable[[str, Mapping[str, tuple[int, ...]], RunOptions], Run] = open_run,
+        opened: Callable[[str, Shapes, RunOptions], Run] = open_run,
         turns: Turns | None = None,
     ) -> None:
         """Open the model with ``opened``; a pool's sessions share their ``turns``."""
@@ -147,7 +149,7 @@ class Session(StateCalls):
         self._is_pooled, self._turns = turns is not None, turns or Turns()
         self._is_closed, self._owns_outputs = False, given.get("own_outputs", True)
         if is_onnx(path):
-            self._open_compiled(path, shapes, lambda artifact: opened(artifact, {}, options))
+            self._open_compiled(path, shapes, lambda artifact: opened(artifact, {}, options), measures=options.measures)
         else:
             self._run = opened(path, shapes, options)
         self._asked = options.asked
@@ -158,13 +160,14 @@ class Session(StateCalls):
         artifact = self._run.artifact
         self._labels: dict[str, Labels] = artifact.about().labels if artifact.has_labels else {}
 
-    def _open_compiled(self, path: str, shapes: Mapping[str, tuple[int, ...]], opened: Callable[[str], Run]) -> None:
+    def _open_compiled(self, path: str, shapes: Shapes, opened: Callable[[str], Run], *, measures: bool) -> None:
         """Open the artifact of an ONNX file; one whose bits have changed is made anew, once."""
         from flexnn.kept_artifacts import compiled  # sessions of artifacts do without
 
+        heard = partial(prepare, measures=measures)
         for is_first in (True, False):
             try:
-                with compiled(path, shapes, (DamageError,), heard=prepare) as artifact:
+                with compiled(path, shapes, (DamageError,), heard=heard) as artifact:
                     self._run = opened(artifact)
                 return
             except (ArtifactError, DamageError):

@@ -41,7 +41,17 @@ MAY_IMPORT = {
     "llm": {"quick_dataclass", "errors", "graph", "planning", "session", "units"},
     "narrowing": {"quick_dataclass", "_core", "artifact", "errors", "graph", "session", "units"},
     "kept_artifacts": {"_core", "artifact", "errors", "files", "graph"},
-    "keeping": {"quick_dataclass", "_core", "compiler", "errors", "files", "kept_artifacts", "model_files", "units"},
+    "keeping": {
+        "quick_dataclass",
+        "_core",
+        "compiler",
+        "errors",
+        "files",
+        "graph",
+        "kept_artifacts",
+        "model_files",
+        "units",
+    },
     "run": {
         "quick_dataclass",
         "_core",
@@ -144,7 +154,10 @@ MAY_IMPORT = {
     },
 }
 COMPILE_TIME = {"onnx", "google"}
-MAY_IMPORT_ONNX = {"backend.py", "declared.py", "importer.py", "node_order.py", "onnx_file.py", "standard"}
+MAY_IMPORT_ONNX = {
+    "standard",
+    *(f"{n}.py" for n in ("backend", "beside", "declared", "importer", "node_order", "onnx_file", "tensors")),
+}
 
 
 def _room(path: Path) -> str:

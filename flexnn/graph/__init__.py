@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING
 from .ir import Graph, GraphError
 
 if TYPE_CHECKING:
+    from .beside import Beside
     from .coverage import Support
     from .model import Model
 
 __all__ = ["Graph", "GraphError", "bind_shapes", "load_model", "load_onnx", "support", "supported"]
 
 
-def load_model(path: str, *, follow_links: bool = False) -> Model:
-    """The ONNX model at ``path``; its large constants stay in the file, or in files beside it, which may be links only
-    with ``follow_links``. Raises OSError or GraphError, one line.
+def load_model(path: str, *, follow_links: bool = False, beside: Beside | None = None) -> Model:
+    """The ONNX model at ``path``, which a process ``beside`` may have read; its large constants stay in the file, or in
+    files beside it, which may be links only with ``follow_links``. Raises OSError or GraphError, one line.
     """
     from .importer import import_onnx
     from .onnx_file import open_onnx
 
-    return import_onnx(open_onnx(path, follow_links=follow_links))
+    found = None if beside is None else beside.take()
+    return import_onnx(*found) if found is not None else import_onnx(open_onnx(path, follow_links=follow_links))
 
 
 def bind_shapes(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import onnx
-from onnx import shape_inference
 
 from .ir import RANK_MAX, GraphError
 from .model import dtype_name
@@ -28,6 +27,8 @@ def infer_outputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Port]]:
     declared = [declared_port(info) for info in model.graph.output]
     if _is_known(model.graph, declared):
         return model, declared
+    from onnx import shape_inference  # models that say all do without
+
     names = {d.dim_param for info in _infos(model.graph) for d in info.type.tensor_type.shape.dim} - {""}
     for info in model.graph.output:
         if info.type.WhichOneof("value") == "tensor_type":

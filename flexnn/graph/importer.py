@@ -3,45 +3,44 @@
 from __future__ import annotations
 
 from collections import ChainMap
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, helper
+from onnx import AttributeProto
 
 from .alike import share_equal
 from .contrib import EXPANSIONS, Expansion, Shared
-from .declared import DIM_MAX, declared_port, infer_outputs
+from .declared import DIM_MAX, declared_port
 from .ir import RANK_MAX, GraphError, WeightSource
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, dtype_name
-from .node_order import sort_nodes
 from .onnx_file import OnnxFile
 from .ports import Port
 from .single import mark_single
 from .sources import ArraySource, ModelSource
-from .standard import check_standard
-from .standard.versions import opset_of
+from .tensors import value_of
 from .tied import mark_tied
+
+if TYPE_CHECKING:
+    from .checked import Checked
 
 _DEFAULT = ("", "ai.onnx")
 _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
 """Attributes of a Constant node that are no tensor."""
 
 
-def import_onnx(file: OnnxFile) -> Model:
-    """The model of an open file. Raises GraphError, one line."""
-    try:
-        opset = opset_of(file.model)
-        sort_nodes(file.model.graph)
-        check_standard(file.model)
-    except GraphError as error:
-        raise GraphError(f"{file.path}: {error}") from None
-    inferred, outputs = infer_outputs(file.model)
-    importer = _Importer(file, opset)
-    graph = importer.graph(inferred.graph)
+def import_onnx(file: OnnxFile, checked: Checked | None = None) -> Model:
+    """The model of an open file, which may have been checked. Raises GraphError, one line."""
+    if checked is None:
+        from .checked import check_onnx  # what it imports takes as long as reading a small model
+
+        checked = check_onnx(file)
+    importer = _Importer(file, checked.opset)
+    graph = importer.graph(file.model.graph)
     importer.check_labels(graph)
-    graph.outputs = outputs
+    graph.outputs = checked.outputs
     about = file.says()._replace(labels=importer.shared.labels)
-    model = Model(graph, opset, about, tuple(sorted(file.externals)))
+    model = Model(graph, checked.opset, about, tuple(sorted(file.externals)))
     share_equal(model)
     mark_tied(model)
     mark_single(model)
@@ -125,7 +124,7 @@ class _Importer:
             if attribute.name == "value":
                 return self._constant(attribute.t, name)
             if attribute.name in _VALUES:
-                values = np.array(helper.get_attribute_value(attribute), _VALUES[attribute.name])
+                values = np.array(value_of(attribute), _VALUES[attribute.name])
                 dtype = "f32" if values.dtype == np.float32 else "i64"
                 return self._counted(name, values.shape, dtype, ArraySource(values))
         given = node.attribute[0].name if node.attribute else "value"
@@ -147,11 +146,11 @@ class _Importer:
         if kind == AttributeProto.GRAPH:
             return self.graph(attribute.g, nested=True)
         if kind in (AttributeProto.STRING, AttributeProto.STRINGS):
-            value = helper.get_attribute_value(attribute)
+            value = value_of(attribute)
             texts = [v.decode("utf-8", "replace") for v in (value if isinstance(value, list) else [value])]
             return texts if isinstance(value, list) else texts[0]
         if kind in (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOATS):
-            number: ModelAttr = helper.get_attribute_value(attribute)
+            number: ModelAttr = value_of(attribute)
             return number
         if kind == AttributeProto.FLOAT:
             return float(attribute.f)

@@ -18,7 +18,6 @@ from math import prod
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
-from onnx import numpy_helper
 
 from flexnn._core import OpenFile
 from flexnn.quick_dataclass import quick_dataclass
@@ -29,6 +28,7 @@ from .descriptor import Descriptor
 from .ir import DTYPES, TENSOR_BYTES_MAX, GraphError, WeightSource
 from .model import NAME_MAX, NESTING_MAX, dtype_name
 from .sources import ArraySource, FileSource
+from .tensors import numbers_of
 
 BULK_BYTES = 64 << 10
 """Tensor data from this size on stay in the file."""
@@ -100,7 +100,7 @@ class OnnxFile:
                 raise GraphError(f"{what}: has {size} bytes of data, shape {shape} of {dtype} needs {nbytes}")
             return shape, dtype, FileSource(self.file, offset, DTYPES[dtype], shape)
         try:
-            values = numpy_helper.to_array(tensor)
+            values = numbers_of(tensor)
         except (ValueError, TypeError) as error:
             raise GraphError(f"{what}: {error}") from None
         if values.shape != shape:
@@ -173,11 +173,11 @@ def open_external(folder: str, location: str, what: str, *, follow_links: bool =
     return file
 
 
-def open_onnx(path: str, *, follow_links: bool = False) -> OnnxFile:
-    """Open the model at ``path``; its external data may be links only with ``follow_links``. Raises OSError, or
-    GraphError with one line saying what is malformed.
+def open_onnx(path: str, *, follow_links: bool = False, file: Descriptor | None = None) -> OnnxFile:
+    """Open the model at ``path``, or read ``file`` if that is open; its external data may be links only with
+    ``follow_links``. Raises OSError, or GraphError with one line saying what is malformed.
     """
-    file = Descriptor(path)
+    file = file or Descriptor(path)
     opened = OnnxFile(path, file, follow_links=follow_links)
     try:
         skim = _Skim(file)

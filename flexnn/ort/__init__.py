@@ -6,6 +6,13 @@ The sessions of a process share the budget that the environment's FLEXNN_MEMORY 
 from flexnn.graph.about import About as ModelMetadata
 from flexnn.session import NodeArg
 
+from .devices import (
+    OrtEpAssignedNode,
+    OrtEpAssignedSubgraph,
+    OrtEpDevice,
+    OrtHardwareDevice,
+    get_ep_devices,
+)
 from .errors import (
     DeviceReset,
     EngineError,
@@ -35,14 +42,10 @@ from .lacking import (
     ModelPackageWriteMode,
     OrtCompileApiFlags,
     OrtDeviceVendorId,
-    OrtEpAssignedNode,
-    OrtEpAssignedSubgraph,
     OrtEpContextData,
     OrtEpContextDataBuffer,
-    OrtEpDevice,
     OrtExecutionProviderDevicePolicy,
     OrtExternalInitializerInfo,
-    OrtHardwareDevice,
     OrtHardwareDeviceType,
     OrtSparseFormat,
     OrtSyncStream,
@@ -72,7 +75,6 @@ from .system import (
     get_available_providers,
     get_build_info,
     get_device,
-    get_ep_devices,
     get_version_string,
     has_collective_ops,
     preload_dlls,

@@ -77,33 +77,17 @@ class ModelPackageComponentContext(ModelPackage):
     """A model of such a file."""
 
 
-class OrtEpDevice(metaclass=_Lacking):
-    """A provider's device."""
-
-    instead = "it computes on the CPU, and get_ep_devices() returns none"
-
-
-class OrtHardwareDevice(OrtEpDevice):
-    """A device."""
-
-
-class OrtSyncStream(OrtEpDevice):
+class OrtSyncStream(metaclass=_Lacking):
     """Work of a device in order."""
 
-
-class OrtEpAssignedNode(OrtEpDevice):
-    """A node that a provider computes."""
+    instead = "it computes on the CPU, which has no streams"
 
 
-class OrtEpAssignedSubgraph(OrtEpDevice):
-    """Nodes that a provider computes."""
-
-
-class OrtEpContextData(OrtEpDevice):
+class OrtEpContextData(OrtSyncStream):
     """The code that a provider compiled."""
 
 
-class OrtEpContextDataBuffer(OrtEpDevice):
+class OrtEpContextDataBuffer(OrtSyncStream):
     """Memory of such."""
 
 

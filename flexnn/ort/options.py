@@ -57,7 +57,7 @@ class _Options:
     _DEFAULTS: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
-        self.__dict__.update(self._DEFAULTS)
+        self.__dict__.update(self._DEFAULTS, _has_providers=False)
         self._entries: dict[str, str] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -67,12 +67,13 @@ class _Options:
 
     def __getattr__(self, name: str) -> Any:
         """Return a method that takes anything, for those that onnxruntime has and FlexNN needs not."""
-        if not name.startswith(("add_", "register_", "set_", "enable_", "disable_")):
+        if not name.startswith(("add_", "clear_", "register_", "set_", "enable_", "disable_")):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
         def taken(*_: Any, **__: Any) -> None:
             if name in _CHANGES:
                 refuse(f"{type(self).__name__}.{name}", _CHANGES[name])
+            self.__dict__["_has_providers"] |= "provider" in name
             say(f"{type(self).__name__}.{name} changes nothing")
 
         return taken
@@ -119,6 +120,10 @@ class SessionOptions(_Options):
     def get_session_config_entry(self, key: str) -> str:
         """Return an entry. Raises RuntimeError where there is none."""
         return self._entry(key)
+
+    def has_providers(self) -> bool:
+        """Return whether providers were named here; FlexNN computes on the CPU."""
+        return bool(self._has_providers)
 
     def register_custom_ops_library(self, path: str) -> None:
         """Refuse a library of operators, which FlexNN cannot call."""

@@ -12,7 +12,8 @@ from flexnn.errors import FlexNNError, printable
 from flexnn.session import NodeArg, Session, SessionError
 
 from .account import account
-from .errors import InvalidArgument, InvalidProtobuf, NoSuchFile, opening_error, running_error
+from .devices import PROVIDER, RECORDS, OrtEpAssignedSubgraph, OrtEpDevice, assigned, cpu
+from .errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile, opening_error, running_error
 from .inputs import arrays_of
 from .logs import ERROR, falls_back, say, stands_in
 from .memory import CPU, OrtAllocatorType, OrtMemoryInfo
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from .profile import Profile
     from .values import Array
 
-PROVIDER = "CPUExecutionProvider"
 _OWN = frozenset({"_opened", "_figures", "_pid", "_calls", "_profile"})
 """Attributes that a pickle does not hold."""
 _TRIES = 3
@@ -274,6 +274,22 @@ class InferenceSession:
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """Return where each input lies: in the CPU's memory."""
         return [OrtMemoryInfo(CPU, OrtAllocatorType.ORT_ARENA_ALLOCATOR) for _ in self._inputs_meta]
+
+    def get_input_epdevices(self) -> list[OrtEpDevice]:
+        """Return whose device each input is for: the CPU's."""
+        return [cpu() for _ in self._inputs_meta]
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """Return the model's nodes, which the CPU computes. Raises Fail unless the session's options ask for it."""
+        try:
+            asked = self._sess_options.get_session_config_entry(RECORDS)
+        except RuntimeError:
+            asked = ""
+        if asked != "1":
+            raise Fail(f"{Fail.prefix}Session configuration entry '{RECORDS}' must be set to \"1\".")
+        if self._pid != os.getpid():
+            self._open()
+        return assigned(self._opened)
 
     def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
         """Return where each output lies: in the CPU's memory."""

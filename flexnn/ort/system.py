@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .devices import PROVIDER
 from .logs import say
-from .session import PROVIDER
 
 VERSION = "1.32.0"
 """Version of onnxruntime whose names these are."""
@@ -41,11 +41,6 @@ def get_build_info() -> str:
 def has_collective_ops() -> bool:
     """Return False."""
     return False
-
-
-def get_ep_devices() -> list[Any]:
-    """Return none."""
-    return []
 
 
 def disable_telemetry_events() -> None:

@@ -87,6 +87,12 @@ class Region:
             self._needed[remaining] = names
         return names
 
+    def unmark(self) -> None:
+        """Take back what is marked in the region and in those inside it."""
+        for region in self.walk():
+            for marks in (region.forced, region.hosted, region.hosted_empty, region.apart, region.walked):
+                marks.clear()
+
     @contextmanager
     def without_marks(self) -> Iterator[None]:
         """Take back, at the end, what is marked in the region and in those inside it: it was for certain sizes. Nodes

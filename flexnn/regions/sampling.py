@@ -78,8 +78,8 @@ class Sampler(Walker):
 
     inlines = False
 
-    def __init__(self, model: Model, runner: SegmentRunner) -> None:
-        super().__init__(model)
+    def __init__(self, model: Model, runner: SegmentRunner, region: Region | None = None) -> None:
+        super().__init__(model, region)
         self._runner = runner
         self._random = np.random.default_rng(0)
         self.walked = Walked()
@@ -207,8 +207,8 @@ class Sampled(NamedTuple):
 class _Walks:
     """Walks through a model at shapes, one after the other, and what they found."""
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    def __init__(self, model: Model, region: Region) -> None:
+        self._model, self._region = model, region
         self.graphs: list[Graph] = []
         self.walked = Walked()
         """Findings about the nodes."""
@@ -233,9 +233,10 @@ class _Walks:
         }
         if length is not None:
             feeds |= {n: np.full_like(x, length) for n, x in feeds.items() if _may_be_length(x.dtype, x.shape)}
-        sampler = Sampler(self._model, collects)
+        sampler = Sampler(self._model, collects, self._region)
         try:
             with made_up_shapes():
+                self._region.unmark()
                 sampler.run(feeds)
         except _MadeUpError:
             self._keep(collects, sampler.walked)
@@ -267,11 +268,12 @@ def sample(model: Model) -> Sampled:
     compute those nodes. Raises the first GraphError if no shape binds.
     """
     region, ports = Region(model.graph), model.graph.inputs
-    own = _own_sides(region)
-    walks = _Walks(model)
+    walks = _Walks(model, region)
     bound = walks.bound
-    for side, shapes in _candidates(ports, own):
-        if len(bound) >= SAMPLES and (side not in (*LARGER_SIDES, *own) or walks.walked.all_lowered(region)):
+    for side, shapes in _candidates(ports, region):
+        if len(bound) >= SAMPLES and walks.walked.all_lowered(region):
+            break
+        if len(bound) >= SAMPLES and side in SIDES and side not in LARGER_SIDES:
             continue
         walks.try_at(shapes)
         if walks.failed == SINGLY and len(bound) < SAMPLES:
@@ -392,7 +394,7 @@ def _own_sides(region: Region) -> list[int]:
     """Return sizes that the model's integers name most often: exporters leave those of their example in masks."""
     counted = Counter[int]()
     for inner in region.walk():
-        for constant in inner.constants.values():
+        for constant in inner.graph.constants.values():
             if DTYPES[constant.dtype].kind not in "iu" or not isinstance(constant.source, ModelSource):
                 continue
             counted.update(constant.shape[-1:])
@@ -402,15 +404,21 @@ def _own_sides(region: Region) -> list[int]:
     return named[:OWN_SIDES]
 
 
-def _candidates(ports: Sequence[Port], own: Sequence[int]) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
-    """Iterate over sides, the model's ``own`` last, each with the shapes of all inputs, no two the same. The first open
+def _sides(region: Region) -> Iterator[int]:
+    """Iterate over sizes that are tried. The model's own are looked for when no other is left."""
+    yield from SIDES
+    yield from _own_sides(region)
+
+
+def _candidates(ports: Sequence[Port], region: Region) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
+    """Iterate over sides, the model's own last, each with the shapes of all inputs, no two the same. The first open
     dimension of an input is 1 (a batch) and the others are a side; or all are 1 but the last. The dimension of a vector
     is a side. If it is the first dimension of another input, too, it is first taken for a batch, and for a side when
     all sides were tried. Masks of a decoder are first as long as its caches and the new tokens together.
     """
     seen, caches = set(), Caches.of(ports)
     for is_batch in (True, False):
-        for side in (*SIDES, *own):
+        for side in _sides(region):
             for only_last in (False, True):
                 even = _sizes(ports, side, only_last, is_batch)
                 for sizes in (caches.summed(even), even):

@@ -80,9 +80,7 @@ def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
     for shapes in _variants(model, bound):
         if len(found) >= TRIED_MAX or sum(len(trace.template) for trace in found) > NODES_MAX:
             break
-        for region in recorder.region.walk():
-            for marks in (region.forced, region.hosted, region.hosted_empty, region.apart, region.walked):
-                marks.clear()
+        recorder.region.unmark()
         with np.errstate(all="ignore"):
             stretch = _recorded(recorder, _scope(model, shapes), recorder.region.all)
             for scope in _known(stretch) if stretch is not None else ():

@@ -33,9 +33,10 @@ class Walker:
     templates: Templates | None = None
     """Templates that segments of other shapes come from; None: each segment is bound."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, region: Region | None = None) -> None:
+        """``region``: that of the whole model, if it is known."""
         self.model = model
-        self.region = Region(model.graph)
+        self.region = region or Region(model.graph)
         self._unlowered: dict[Region, Nodes] = {}
         """Nodes of each region that no lowering takes."""
 

@@ -49,8 +49,14 @@ def _opened(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOption
         raise
 
 
-def prepare(kind: str) -> None:
-    """Import what opening a model of this kind needs, "open" or "bound", while its artifact is made."""
+def prepare(kind: str, *, measures: bool = True) -> None:
+    """Import what opening a model of this kind needs, "open" or "bound", while its artifact is made; ``measures``:
+    whether the session measures the machine.
+    """
+    from flexnn.artifact import parts  # noqa: F401
+
+    if measures:
+        from flexnn.measure import device  # noqa: F401
     if kind == "open":
         from . import open_shapes  # noqa: F401
 

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 import flexnn.ort as ours
+from tests.support.sessions import write_branched_model
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -143,9 +144,42 @@ def test_names_of_the_module_are_there() -> None:
     functions = {name for name in dir(onnxruntime) if callable(getattr(onnxruntime, name)) and name[0].islower()}
     assert functions - {"import_capi_exception"} <= {*ours.__all__}
     for name in ("InferenceSession", "OrtValue", "OrtDevice", "IOBinding"):
-        lacking = {each for each in dir(getattr(onnxruntime, name)) if not each.startswith("_")}
-        lacking -= {*dir(getattr(ours, name))}
-        assert lacking <= {"get_input_epdevices", "get_provider_graph_assignment_info"}
+        theirs = {each for each in dir(getattr(onnxruntime, name)) if not each.startswith("_")}
+        assert theirs <= {*dir(getattr(ours, name))}
+    for name in ("SessionOptions", "RunOptions"):
+        theirs = {each for each in dir(getattr(onnxruntime, name)()) if not each.startswith("_")}
+        made = getattr(ours, name)()
+        assert [each for each in theirs if not hasattr(made, each)] == []
+
+
+@pytest.mark.parametrize("batch", ["n", 1])
+def test_all_nodes_are_the_cpus(tmp_path: Path, batch: str | int) -> None:
+    file = str(write_branched_model(tmp_path / "m.onnx", 3, batch=batch))
+    (device,) = ours.get_ep_devices()
+    theirs = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    assert device.ep_name == theirs.get_providers()[0]
+    assert device.device.type == ours.OrtHardwareDeviceType.CPU
+    assert device.memory_info().name == "Cpu"
+    with pytest.raises(NotImplementedError, match="no streams"):
+        device.create_sync_stream()
+    session = ours.InferenceSession(file)
+    assert session.get_input_epdevices() == [device for _ in theirs.get_inputs()]
+    with pytest.raises(ours.Fail, match="record_ep_graph_assignment_info"):
+        session.get_provider_graph_assignment_info()
+    options = ours.SessionOptions()
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    assigned = ours.InferenceSession(file, options).get_provider_graph_assignment_info()
+    assert {part.ep_name for part in assigned} == {device.ep_name}
+    named = {node.name for part in assigned for node in part.get_nodes()}
+    assert {"first", "branch0", "branch1", "branch2", "last"} <= named
+
+
+def test_providers_that_options_name_are_noted() -> None:
+    for name, arguments in (("add_provider", ("CPUExecutionProvider", {})), ("set_provider_selection_policy", (1,))):
+        options = ours.SessionOptions()
+        assert not options.has_providers()
+        getattr(options, name)(*arguments)
+        assert options.has_providers()
 
 
 def test_what_there_is_nothing_for_says_what_to_do(path: str) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from math import prod
 
 import onnx
-from onnx import AttributeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, TensorProto
 
+from ..tensors import numbers_of
 from .fits import BROADCAST, WINDOWED, Dims, Operands, check_fit
 
 _SAME = {
@@ -48,7 +49,7 @@ class Shapes:
         is_few = len(tensor.dims) < 2 and all(0 <= d <= _VALUES_MAX for d in tensor.dims)
         if tensor.data_type in _INTEGERS and is_few and tensor.data_location != TensorProto.EXTERNAL:
             try:
-                self._ints[name] = [int(v) for v in numpy_helper.to_array(tensor).reshape(-1)]
+                self._ints[name] = [int(v) for v in numbers_of(tensor).reshape(-1)]
             except (ValueError, TypeError):  # reading it says what is wrong
                 return
 
