@@ -27,8 +27,6 @@ def infer_outputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Port]]:
     declared = [declared_port(info) for info in model.graph.output]
     if _is_known(model.graph, declared):
         return model, declared
-    from onnx import shape_inference  # models that say all do without
-
     names = {d.dim_param for info in _infos(model.graph) for d in info.type.tensor_type.shape.dim} - {""}
     for info in model.graph.output:
         if info.type.WhichOneof("value") == "tensor_type":
@@ -49,6 +47,8 @@ def infer_outputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Port]]:
 
 def _inferred(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
     """Return the model with what onnx infers. It infers some nodes at a time, as Ctrl-C waits meanwhile."""
+    from onnx import shape_inference  # models that say all do without
+
     nodes = list(model.graph.node)
     if len(nodes) <= NODES_AT_ONCE:
         return shape_inference.infer_shapes(model)  # not data_prop: it computes numbers, however many

@@ -90,6 +90,7 @@ class Region:
     def unmark(self) -> None:
         """Take back what is marked in the region and in those inside it."""
         for region in self.walk():
+            region.why.clear()
             for marks in (region.forced, region.hosted, region.hosted_empty, region.apart, region.walked):
                 marks.clear()
 
