@@ -275,7 +275,7 @@ class Templates:
         if self.is_closed:
             return build_segment(region, remaining, values, is_settled, is_steady, self._opset)
         read = region.needed(remaining)
-        names = sorted(name for name in read if name in values)
+        names = sorted(name for name in values if name in read)  # most regions read more than there is
         if not any(remaining >> i & 1 for i in region.children):
             is_steady = None  # there is no branch to decide
 

@@ -7,6 +7,7 @@ they differ where the model binds with that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import chain, islice, zip_longest
 from math import prod
 
@@ -89,14 +90,16 @@ def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
     for source in unused:
         source.used = False
     names = {port.name: row for port, row in zip(model.graph.inputs, dimension_names(model.graph.inputs), strict=True)}
-    return _kept(_ordered(_large(found), names)), recorder.region
+    caches = Caches.of(model.graph.inputs)
+    steps = {caches.tokens, *caches.held} if caches.tokens else set[str | int]()
+    return _kept(_ordered(_large(found), names, steps)), recorder.region
 
 
-def _ordered(found: list[Trace], names: dict[str, list[str]]) -> list[Trace]:
+def _ordered(found: list[Trace], names: dict[str, list[str]], steps: AbstractSet[str | int]) -> list[Trace]:
     """Return the templates, those first that a first run most likely meets: the likeliest, the likeliest with a batch,
-    and the others.
+    and the others. Dimensions in ``steps`` are often 1.
     """
-    ranks = [_rarity(trace, names) for trace in found]
+    ranks = [_rarity(trace, names, steps) for trace in found]
     order = sorted(range(len(found)), key=ranks.__getitem__)
     batch = next((i for i in order[1:] if ranks[i][:2] == ranks[order[0]][:2] and ranks[i][2]), None)
     if batch is not None:
@@ -119,7 +122,7 @@ def _kept(ordered: list[Trace]) -> list[Trace]:
     return [ordered[i] for i in order if turns[i] < TRACES_MAX][:KEPT_MAX]
 
 
-def _rarity(trace: Trace, names: dict[str, list[str]]) -> tuple[bool, int, int, int]:
+def _rarity(trace: Trace, names: dict[str, list[str]], steps: AbstractSet[str | int]) -> tuple[bool, int, int, int]:
     """Return how rarely a first run meets a template's sizes: not those of a whole model, with open dimensions of 1
     that are no batch, with a batch, or with small dimensions. A session plans for the first templates when it opens.
     """
@@ -130,7 +133,7 @@ def _rarity(trace: Trace, names: dict[str, list[str]]) -> tuple[bool, int, int, 
         row = names.get(name) or [""] * rank
         for own, size in zip(row, islice(sizes, rank), strict=False):
             is_batch = own in firsts
-            single += bool(own) and not is_batch and size == 1
+            single += bool(own) and not is_batch and size == 1 and own not in steps
             small += bool(own) and not is_batch and size < FEW
             batches += bool(own) and is_batch and size > 1
     return key.remaining != key.region.all or bool(key.region.path), single, batches, small

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..build import NO_ACT, add_array, constant_value
 from ..ir import Array, Node
-from ..sources import ArraySource, depends, uniform
+from ..sources import ArraySource, uniform
 from .rewrite import Rewriter, only, operands, scaled
 
 HIDDEN_MAX = -1e9
@@ -60,8 +60,7 @@ def _fixed(uses: Rewriter, tensor: int) -> Array | None:
     """Numbers of a mask that is the same always; None of one that depends on sizes: looking at its numbers would make
     these sizes conditions, and a decoder's graph would be bound anew for each token.
     """
-    weight = uses.graph.tensors[tensor].weight
-    return None if weight >= 0 and depends(uses.graph.weights[weight].source) else constant_value(uses.graph, tensor)
+    return None if uses.is_sized(tensor) else constant_value(uses.graph, tensor)
 
 
 def _emit_sum(uses: Rewriter, before: Node, a: int, b: int) -> int:

@@ -135,12 +135,16 @@ class Rewriter:
             conv = before
         return parts
 
+    def is_sized(self, tensor: int) -> bool:
+        """Whether it is a constant whose numbers depend on sizes."""
+        weight = self.graph.tensors[tensor].weight
+        return weight >= 0 and depends(self.graph.weights[weight].source)
+
     def scalar(self, tensor: int, *, sized: bool = False) -> float | None:
         """The value of a constant with one element; only with ``sized`` of one that depends on sizes, which are then
         conditions: a picture's height would make a template serve that height alone.
         """
-        found = self.graph.tensors[tensor]
-        if found.size != 1 or (not sized and found.weight >= 0 and depends(self.graph.weights[found.weight].source)):
+        if self.graph.tensors[tensor].size != 1 or (not sized and self.is_sized(tensor)):
             return None
         value = constant_value(self.graph, tensor)
         return None if value is None else float(value.reshape(-1)[0])
