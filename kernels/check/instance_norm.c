@@ -36,13 +36,13 @@ static void expect(const check_case *c, check_expected *e) {
 
 static void draw(check_case *c) {
     fx_instance_norm_params *p = &c->params.instance_norm;
-    p->n = check_int(c, 1, 4), p->c = check_int(c, 1, 150);
-    p->hw = check_one_in(c, 3) ? check_int(c, 1, 700) : check_int(c, 1, 30);
+    p->n = check_int(c, 1, 4), p->c = check_one_in(c, 3) ? 1 << check_int(c, 0, 3) : check_int(c, 1, 150);
+    p->hw = check_one_in(c, 3) ? check_int(c, 1, p->c > 8 ? 700 : 20000) : check_int(c, 1, 30);
     p->epsilon = check_one_in(c, 2) ? 1e-5f : 1e-2f;
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
-    static const int shapes[][2] = {{112 * 112, 64}, {28 * 28, 256}, {224 * 224, 3}};
+    static const int shapes[][2] = {{112 * 112, 64}, {28 * 28, 256}, {224 * 224, 3}, {64 * 56 * 56, 1}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     fx_instance_norm_params *p = &c->params.instance_norm;
