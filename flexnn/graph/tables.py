@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .attributes import int_attr
-from .ir import DTYPES, Graph, Node
-from .sources import depends
+from .ir import DTYPES, Graph, Node, WeightSource
 
 ROW_BYTES_MAX = 64 << 10
 CHUNK_BYTES_MIN = 4096
@@ -52,6 +51,15 @@ def table_of(graph: Graph, node: Node) -> Table | None:
     found = Table(table.weight, row_bytes, picked.size)
     if node.op == "gather_panels":  # a product reads them, too, so they need not be here whole as well
         return found._replace(least=1) if table.nbytes > TABLE_BYTES_MIN else None
-    if row_bytes > ROW_BYTES_MAX or depends(graph.weights[table.weight].source) or table.nbytes <= TABLE_BYTES_MIN:
+    if row_bytes > ROW_BYTES_MAX or _depends(graph.weights[table.weight].source) or table.nbytes <= TABLE_BYTES_MIN:
         return None
     return found if found.rows * found.chunk_bytes <= table.nbytes // READ_SHARE else None
+
+
+def _depends(source: WeightSource | None) -> bool:
+    """Return whether the numbers of a table depend on sizes."""
+    if source is None:
+        return False
+    from .sources import depends  # graphs of artifacts have none, and importing the module takes memory of sessions
+
+    return depends(source)
