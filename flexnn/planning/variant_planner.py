@@ -41,7 +41,7 @@ FIRST_RUNG = 0.03
 """Memory of a rung beyond the one that has room for finer slices, as a fraction of the smallest budget."""
 SPARE_ROWS, SPARE_PART = 2, 0.005
 """Steps of the tightest plan per further step that the second rung has room for: finer slices save more time than their
-records. And the largest part of the smallest budget that the first rung has for them.
+records. And the largest part of the smallest budget, less what Python takes, that the first rung has for them.
 """
 SMALL_SIZE, SMALL_WEIGHTS = 200, 12
 """Limits of a small graph: nodes plus steps of the tightest plan, and bytes of weights as a multiple of that plan's.
@@ -106,7 +106,8 @@ class VariantPlanner:
         spare = self._step_bytes * (tight.rows // SPARE_ROWS + 1)
         sliced = tight.nbytes + spare
         pins = weights + self.activation_bytes <= sliced
-        spare = 0 if pins else min(spare, int(SPARE_PART * (self._fixed_bytes + tight.nbytes)))
+        own = self._fixed_bytes - self._parts(0)["base"] + tight.nbytes  # what measuring takes gives no room
+        spare = 0 if pins else min(spare, int(SPARE_PART * own))
         self._release()
         return Least(
             tight.nbytes,
