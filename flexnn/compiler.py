@@ -97,7 +97,7 @@ def _warn(left: str) -> None:
     """Warn of layers that are left to numpy."""
     import warnings
 
-    warnings.warn(left, RuntimeWarning, stacklevel=4)
+    warnings.warn(printable(left), RuntimeWarning, stacklevel=4)
 
 
 def compile_to(

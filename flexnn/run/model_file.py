@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flexnn.artifact import open_artifact
-from flexnn.errors import CompileError
+from flexnn.errors import CompileError, printable
 from flexnn.graph import bind_shapes
 from flexnn.graph.ir import Graph
 from flexnn.graph.state import CAPACITY, has_state
@@ -39,7 +39,7 @@ class ModelFile:
             if self.open_model is not None and self.open_model.left:
                 import warnings
 
-                warnings.warn(self.open_model.left, RuntimeWarning, stacklevel=2)
+                warnings.warn(printable(self.open_model.left), RuntimeWarning, stacklevel=2)  # it is the file's
         except BaseException:
             self.close()
             raise

@@ -23,6 +23,7 @@ from .strategies import ORDERS, Hangs, alternate, place_by_time, place_in_order,
 ALTERNATIVES = "both ends", "long-lived first"
 """Orders that leave free memory of another shape: a hole in the middle, or above long-lived activations."""
 ALL = *ORDERS, "both ends"
+"""All orders that are tried."""
 
 DENSE = 1 << 18
 """Pairs of blocks that live together, above which activations are placed in the order of time alone: each other order
