@@ -423,7 +423,7 @@ def _candidates(ports: Sequence[Port], region: Region) -> Iterator[tuple[int, li
                 even = _sizes(ports, side, only_last, is_batch)
                 for sizes in (caches.summed(even), even):
                     shapes = [
-                        tuple(sizes[name] if name else int(d or 0) for name, d in zip(row, port.dims or (), strict=True))
+                        tuple([sizes[n] if n else int(d or 0) for n, d in zip(row, port.dims or (), strict=True)])
                         for row, port in zip(dimension_names(ports), ports, strict=True)
                     ]
                     key = tuple(shapes)
