@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import flexnn
 from flexnn.graph.model import ModelNode
 from flexnn.regions.left import NAME_MAX, TEXT_MAX, TOLD, Left, told
+from tests.support.regions import F32, compiled, graph_of, model_of, value
 
 
 def saved(
@@ -135,3 +136,14 @@ def test_a_line_stays_short() -> None:
     assert told([]) == ""
     many = told([Left(ModelNode("Conv", f"c{i}", [], output=["y"]), f"Conv node 'c{i}': why") for i in range(9)])
     assert many.endswith(f"'c2' and {9 - TOLD} more (why)")
+
+
+def test_what_a_file_says_of_its_layers_is_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are an author's, and an artifact may be anybody's."""
+    monkeypatch.setattr("flexnn.regions.left.told", lambda found: "\x1b[31m red")
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    model = model_of(graph_of(nodes, [value("x", F32, ["n", 2])], [value("y", F32, ["n", 2])]))
+    with pytest.warns(RuntimeWarning, match=r"^\\x1b\[31m red$"):
+        path = compiled(tmp_path, model)
+    with pytest.warns(RuntimeWarning, match=r"^\\x1b\[31m red$"):
+        flexnn.Session(path).close()
