@@ -19,9 +19,12 @@ settings.load_profile("slow machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    from tests.support.failures import Failures
     from tests.support.turns import prepare
 
     prepare(config)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Failures(config))
 
 
 @pytest.hookimpl(wrapper=True)
