@@ -76,12 +76,12 @@ class Walked:
 
     def all_lowered(self, region: Region) -> bool:
         """Return whether every layer with weights was in a segment."""
-        return not any(node.op_type in HEAVY for node, _ in self._others(region))
+        return not any(node.op_type in HEAVY for node, _ in self.others(region))
 
     def left(self, region: Region) -> list[Left]:
         """Return the layers of a region, and of those inside it, that were in no segment, but small ones."""
         found = []
-        for node, inner in self._others(region):
+        for node, inner in self.others(region):
             elements = self.elements.get(id(node))
             if elements is None:  # no walk came to it
                 known = [prod(inner.constants[name].shape) for name in node.input if name in inner.constants]
@@ -91,7 +91,7 @@ class Walked:
                 found.append(Left(node, self.why.get(id(node), reached)))
         return found
 
-    def _others(self, region: Region) -> Iterable[tuple[ModelNode, Region]]:
+    def others(self, region: Region) -> Iterable[tuple[ModelNode, Region]]:
         """Iterate over the nodes that were in no segment, with their regions."""
         for inner in region.walk():
             for i in members(inner.all & ~self.lowered.get(inner.path, 0)):

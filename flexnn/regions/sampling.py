@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from math import inf, prod
 from typing import NamedTuple, Protocol
 
@@ -24,7 +25,7 @@ from flexnn.graph.state import made_up_shapes
 
 from .control import check_branches, truth, walked_loop
 from .left import Left, Walked
-from .region import Nodes, Region, members
+from .region import HEAVY, Nodes, Region, members
 from .scope import Scope, Value, is_few
 from .segment import Segment
 from .walk import Walker, constant_array, is_idle, is_steady, scoped
@@ -270,7 +271,7 @@ def sample(model: Model) -> Sampled:
     region, ports = Region(model.graph), model.graph.inputs
     walks = _Walks(model, region)
     bound = walks.bound
-    for side, shapes in _candidates(ports, region):
+    for side, shapes in chain(_candidates(ports, region), _asked(ports, region, walks.walked)):
         if len(bound) >= SAMPLES and walks.walked.all_lowered(region):
             break
         if len(bound) >= SAMPLES and side in SIDES and side not in LARGER_SIDES:
@@ -422,15 +423,36 @@ def _candidates(ports: Sequence[Port], region: Region) -> Iterator[tuple[int, li
             for only_last in (False, True):
                 even = _sizes(ports, side, only_last, is_batch)
                 for sizes in (caches.summed(even), even):
-                    shapes = [
-                        tuple([sizes[n] if n else int(d or 0) for n, d in zip(row, port.dims or (), strict=True)])
-                        for row, port in zip(dimension_names(ports), ports, strict=True)
-                    ]
+                    shapes = _shapes(ports, sizes)
                     key = tuple(shapes)
                     most = SOUND_MAX if side > SOUND_SIDE else TENSOR_MAX
                     if key not in seen and all(np.prod(shape, dtype=float) <= most for shape in shapes):
                         seen.add(key)
                         yield side, shapes
+
+
+def _asked(ports: Sequence[Port], region: Region, walked: Walked) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
+    """Iterate over sizes that the weights of layers in no segment multiply, each with the shapes of all inputs in which
+    every open dimension has that size, or an equal part of it: layers multiply several inputs behind each other, too.
+    """
+    counted = Counter[int]()
+    for node, inner in walked.others(region):
+        weights = [inner.constants[name].shape for name in node.input if name in inner.constants]
+        counted.update(d for shape in weights if node.op_type in HEAVY and len(shape) > 1 for d in shape[-2:])
+    names = {name for row in dimension_names(ports) for name in row} - {""}
+    parts = [d // n for d, _ in counted.most_common() for n in {1, len(names)} if n and d % n == 0]
+    for side in [*dict.fromkeys(d for d in parts if d <= max(SIDES))][:OWN_SIDES]:
+        shapes = _shapes(ports, dict.fromkeys(names, side))
+        if all(np.prod(shape, dtype=float) <= SOUND_MAX for shape in shapes):
+            yield side, shapes
+
+
+def _shapes(ports: Sequence[Port], sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """Return the shapes of all inputs at these sizes of their open dimensions."""
+    return [
+        tuple([sizes[n] if n else int(d or 0) for n, d in zip(row, port.dims or (), strict=True)])
+        for row, port in zip(dimension_names(ports), ports, strict=True)
+    ]
 
 
 def _sizes(ports: Sequence[Port], side: int, only_last: bool, is_batch: bool) -> dict[str, int]:
