@@ -55,6 +55,13 @@ def bent(path: Path, side: int = 24) -> str:
     return saved(path, nodes, {"x": [1, 8, side, side]}, constants)
 
 
+def behind(path: Path, rows: int = 60, inner: int = 1200) -> str:
+    """A model that multiplies weights by two inputs behind each other, whose sizes are those of the weights together."""
+    nodes = [helper.make_node("Concat", ["a", "b"], ["ab"], axis=0), helper.make_node("MatMul", ["w", "ab"], ["y"])]
+    constants = {"w": np.random.default_rng(0).standard_normal((rows, inner)).astype(np.float32)}
+    return saved(path, nodes, {"a": ["n", 1], "b": ["m", 1]}, constants)
+
+
 def warned(call) -> list[str]:  # type: ignore[no-untyped-def]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -147,3 +154,15 @@ def test_what_a_file_says_of_its_layers_is_escaped(tmp_path: Path, monkeypatch: 
         path = compiled(tmp_path, model)
     with pytest.warns(RuntimeWarning, match=r"^\\x1b\[31m red$"):
         flexnn.Session(path).close()
+
+
+def test_inputs_have_the_sizes_that_weights_multiply(tmp_path: Path) -> None:
+    path = behind(tmp_path / "m.onnx")
+    assert warned(lambda: flexnn.compile(path)) == []
+    with flexnn.Session(path) as session:
+        random = np.random.default_rng(1)
+        for n in (600, 1, 1150):
+            feeds = {"a": random.random((n, 1), np.float32), "b": random.random((1200 - n, 1), np.float32)}
+            (y,) = session.run(None, feeds)
+            (w,) = (numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer)
+            np.testing.assert_allclose(y, w @ np.concatenate([feeds["a"], feeds["b"]]), rtol=1e-4, atol=1e-4)
