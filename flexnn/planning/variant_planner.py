@@ -106,7 +106,7 @@ class VariantPlanner:
         spare = self._step_bytes * (tight.rows // SPARE_ROWS + 1)
         sliced = tight.nbytes + spare
         pins = weights + self.activation_bytes <= sliced
-        own = self._fixed_bytes - self._parts(0)["base"] + tight.nbytes  # what measuring takes gives no room
+        own = self._fixed_bytes - self._parts(0).get("base", 0) + tight.nbytes  # what measuring takes gives no room
         spare = 0 if pins else min(spare, int(SPARE_PART * own))
         self._release()
         return Least(
