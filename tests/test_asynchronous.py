@@ -18,6 +18,7 @@ import pytest
 import flexnn
 from flexnn.asynchronous import Call, Calls, Cancelled
 from flexnn.session import open_for_tests
+from tests.support.hangs import HANG_SECONDS
 from tests.support.late import Moment
 from tests.support.sessions import feed, write_branched_model, write_model
 
@@ -213,4 +214,4 @@ def test_work_that_is_put_while_the_thread_ends_is_done() -> None:
         calls.put(lambda: done.release())
         time.sleep(random.uniform(0, 5e-5))
     for _ in range(500):
-        assert done.acquire(timeout=5)
+        assert done.acquire(timeout=HANG_SECONDS)

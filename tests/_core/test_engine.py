@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from flexnn import _core
+from tests.support.hangs import HANG_SECONDS
 from tests.support.programs import Chain, run, up
 
 LOOKS = 3
@@ -200,7 +201,7 @@ except _core.EngineError as error:
     print(error.status, "again" in str(error) or "unavailable" in str(error))
 """
     here = str(Path(__file__).resolve().parents[2])
-    done = subprocess.run([sys.executable, "-c", code, here], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, here], capture_output=True, text=True, timeout=HANG_SECONDS)
     assert done.stdout == "1\nthread True\n", done.stderr
 
 
