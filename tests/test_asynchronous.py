@@ -18,6 +18,7 @@ import pytest
 import flexnn
 from flexnn.asynchronous import Call, Calls, Cancelled
 from flexnn.session import open_for_tests
+from tests.support.hangs import HANG_SECONDS
 from tests.support.late import Moment
 from tests.support.sessions import feed, write_branched_model, write_model
 
@@ -25,6 +26,8 @@ BYTES_PER_SECOND = 20_000_000
 """A run takes 0.2 s, in which it waits for loads."""
 BOUND_SECONDS = 0.05
 """Time in which Ctrl-C comes back, and so a cancelled task; of it, the time without a CPU is not counted."""
+LOOKS = 20
+"""Runs of which one shows what is tested: a busy machine may hold the caller up for as long as one takes."""
 WRITERS: dict[str, Callable[[Path], Path]] = {
     "closed": write_model,
     "open": lambda path: write_branched_model(path, 24, batch="n"),
@@ -84,9 +87,14 @@ def test_the_loop_goes_on_meanwhile(artifact: str) -> None:
                 turns += 1
             return turns, await task
 
-        turns, (y,) = asyncio.run(work())
+        turns = 0
+        for _ in range(LOOKS):
+            found, (y,) = asyncio.run(work())
+            turns = max(turns, found)
+            np.testing.assert_array_equal(y, session.run(None, feed())[0])
+            if turns > 10:
+                break
         assert turns > 10
-        np.testing.assert_array_equal(y, session.run(None, feed())[0])
 
 
 def test_errors_are_those_of_run(artifact: str) -> None:
@@ -155,14 +163,18 @@ def test_cancelling_what_waits_for_its_turn(artifact: str) -> None:
 
 def test_cancelling_what_waits_for_another_thread(artifact: str) -> None:
     with slow(artifact) as session:
-        found: list[Any] = []
-        thread = threading.Thread(target=lambda: found.extend(session.run(None, feed())))
-        thread.start()
-        time.sleep(0.03)
-        asyncio.run(cancelled(session.arun(None, feed()), 0.02))
-        assert not found
-        thread.join()
-        np.testing.assert_array_equal(found[0], session.run(None, feed())[0])
+        for _ in range(LOOKS):
+            found: list[Any] = []
+            thread = threading.Thread(target=lambda found=found: found.extend(session.run(None, feed())))
+            thread.start()
+            time.sleep(0.03)
+            asyncio.run(cancelled(session.arun(None, feed()), 0.02))
+            is_in_time = not found
+            thread.join()
+            np.testing.assert_array_equal(found[0], session.run(None, feed())[0])
+            if is_in_time:
+                break
+        assert is_in_time
 
 
 def test_a_loop_that_ends_before_the_run(artifact: str) -> None:
@@ -213,4 +225,4 @@ def test_work_that_is_put_while_the_thread_ends_is_done() -> None:
         calls.put(lambda: done.release())
         time.sleep(random.uniform(0, 5e-5))
     for _ in range(500):
-        assert done.acquire(timeout=5)
+        assert done.acquire(timeout=HANG_SECONDS)

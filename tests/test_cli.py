@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import flexnn
+from tests.support.hangs import HANG_SECONDS
 from tests.support.sessions import feed, smallest, write_model, write_wide_model
 
 COMMAND = [sys.executable, "-P", "-m", "flexnn"]
@@ -37,7 +38,9 @@ def artifact(model: Path) -> Path:
 
 def flexnn_cli(*arguments: object, folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.run([*COMMAND, *map(str, arguments)], cwd=folder, text=True, timeout=60, check=False, **options)
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], cwd=folder, text=True, timeout=HANG_SECONDS, check=False, **options
+    )
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -273,7 +276,9 @@ def test_onnx_files_keep_to_the_budget(model: Path, artifact: Path, tmp_path: Pa
     """The compiler is another process, and starting it must not cost this one its budget."""
     budget = smallest(artifact)
     command = [sys.executable, "-P", "-c", OPENS, str(model), str(budget)]
-    done = subprocess.run(command, env=cached(tmp_path), capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        command, env=cached(tmp_path), capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    )
     assert int(done.stdout) <= budget + (1 << 20)
 
 
@@ -282,7 +287,7 @@ def test_outputs_held_from_run_to_run_are_in_the_budget(tmp_path: Path) -> None:
     artifact = flexnn.compile(write_wide_model(tmp_path / "wide.onnx"))
     budget = smallest(Path(artifact))
     command = [sys.executable, "-P", "-c", OPENS, artifact, str(budget)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_SECONDS)
     assert int(done.stdout) <= budget + (1 << 20)
 
 
@@ -308,5 +313,5 @@ def test_ctrl_c_while_running(artifact: Path, tmp_path: Path) -> None:
         time.sleep(0.01)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=10)
+    out, errors = process.communicate(timeout=HANG_SECONDS)
     assert (process.returncode, out, errors) == (130, "", "error: interrupted\n")

@@ -12,9 +12,8 @@ import pytest
 
 import flexnn
 from flexnn import compiler, keeping, kept_artifacts, maker, model_files
+from tests.support.hangs import wait_until
 from tests.support.sessions import feed, write_branched_model
-
-WAIT_SECONDS = 60
 
 
 @pytest.fixture
@@ -52,10 +51,7 @@ def entries(folder: Path) -> list[dict[str, object]]:
 
 
 def wait_until_complete(folder: Path) -> None:
-    end = time.monotonic() + WAIT_SECONDS
-    while any("left" in entry for entry in entries(folder)):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_until(lambda: not any("left" in entry for entry in entries(folder)))
 
 
 def leave(model: Path) -> keeping.Waited:

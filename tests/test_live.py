@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import flexnn
+from tests.support.hangs import HANG_SECONDS
 from tests.support.sessions import smallest, write_model
 from tests.test_dependencies import without
 
@@ -28,7 +29,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_lines_where_nobody_looks(artifact: Path) -> None:
     command = [*COMMAND, str(artifact), "--live", "--repeat", "5", "--memory", str(smallest(artifact)), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_SECONDS)
     assert json.loads(done.stdout)["latency_ms"]["runs"] == 5
     for word in ("memory ", "MiB at most (budget", "rate ", "runs per second", "stalls ", "of the time", "reading "):
         assert word in done.stderr
@@ -47,7 +48,7 @@ def test_it_runs_until_ctrl_c(artifact: Path, tmp_path: Path, lacking: str) -> N
         said += os.read(ours, 4096)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=HANG_SECONDS)
     os.close(ours)
     assert process.returncode == 0, said
     runs = re.search(rb"over (\d+) runs", out)

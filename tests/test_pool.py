@@ -21,6 +21,7 @@ from flexnn.pool import Pool, open_pool_for_tests
 from flexnn.run import pooled_open, sharing
 from flexnn.run.choosing import HALF_LIFE, Point, Rate, choose, cost
 from flexnn.run.pooled_open import PooledOpenRun
+from tests.support.hangs import HANG_SECONDS
 from tests.support.regions import F32, check_run, compiled, graph_of, model_of, numbers, value
 from tests.support.sessions import write_branched_model
 
@@ -386,7 +387,7 @@ def test_the_promise(artifacts: dict[str, str], tmp_path: Path) -> None:
         smallest, most = pool.minimum_memory, pool.session_bytes
     for memory in (smallest, (smallest + most) // 2, most):
         command = [sys.executable, "-P", "-c", SCRIPT, *artifacts.values(), str(memory)]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_SECONDS)
         assert done.returncode == 0, done.stderr
         assert int(done.stdout) <= 1 << 20, f"{memory}: {done.stdout} bytes over"
 

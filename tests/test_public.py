@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 import flexnn
 from flexnn.planning import MachineProfile
 from flexnn.run.region_plan import RegionPlan
+from tests.support.hangs import HANG_SECONDS
 from tests.support.regions import F32, graph_of, model_of, numbers, value
 from tests.support.sessions import feed, smallest, write_branched_model, write_model
 
@@ -122,7 +123,7 @@ def test_numbers_decide_the_shapes_of_a_plan(tmp_path: Path) -> None:
     few, many = (flexnn.plan(tmp_path / "m.onnx", numbers={"n": [n]}, threads=1) for n in (10, 1000))
     assert many.minimum_memory - few.minimum_memory > 900 * 64 * 4
     command = [sys.executable, "-P", "-m", "flexnn", "plan", "m.onnx", "--set", "n=1000", "--threads", "1", "--json"]
-    told = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=60).stdout
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=HANG_SECONDS).stdout
     assert json.loads(told)["minimum_memory"] == many.minimum_memory
     with pytest.raises(ValueError, match="no input 'z'; the inputs are x, n"):
         flexnn.plan(tmp_path / "m.onnx", numbers={"z": [1]})

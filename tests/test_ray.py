@@ -15,6 +15,7 @@ from PIL import Image
 
 import flexnn
 import flexnn.ray as scoring
+from tests.support.hangs import HANG_SECONDS
 from tests.support.missing import missing
 from tests.support.sessions import CHANNELS, SIDE, smallest, write_branched_model
 
@@ -112,7 +113,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 def driver(cluster: dict[str, str], folder: Path, *arguments: object) -> str:
     """Standard output of a program that uses the cluster."""
     command = [sys.executable, "-P", *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, env=cluster, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=cluster, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

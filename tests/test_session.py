@@ -17,6 +17,7 @@ import pytest
 import flexnn
 from flexnn import _core
 from flexnn.session import open_for_tests
+from tests.support.hangs import HANG_SECONDS
 from tests.support.late import interrupt_after
 from tests.support.sessions import feed, smallest, write_model
 
@@ -214,7 +215,7 @@ def test_threads_run_and_change_budgets(artifact: Path, minimum: int, expected: 
     runs = [0]
 
     def run(session: flexnn.Session) -> None:
-        while time.monotonic() < end or (runs[0] <= 2 and time.monotonic() < end + 60):
+        while time.monotonic() < end or (runs[0] <= 2 and time.monotonic() < end + HANG_SECONDS):
             if not is_close(session.run(None, feed())[0], expected):
                 wrong.append("another result")
             runs[0] += 1
@@ -270,7 +271,7 @@ def test_fork_while_another_thread_runs(artifact: Path, minimum: int, expected: 
         time.sleep(0.1)
         child = os.fork()
         if not child:
-            signal.alarm(20)
+            signal.alarm(HANG_SECONDS)
             status = 1
             try:
                 refused = 0

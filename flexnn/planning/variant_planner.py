@@ -106,8 +106,8 @@ class VariantPlanner:
         spare = self._step_bytes * (tight.rows // SPARE_ROWS + 1)
         sliced = tight.nbytes + spare
         pins = weights + self.activation_bytes <= sliced
-        python = self._parts(0).get("base", 0)  # and what measuring takes; sessions with state count it themselves
-        own = self._fixed_bytes - python + tight.nbytes
+        parts = self._parts(0)  # of which what measuring (in "base") and groups take gives no room
+        own = self._fixed_bytes - parts.get("base", 0) - parts.get("groups", 0) + tight.nbytes
         spare = 0 if pins else min(spare, int(SPARE_PART * own))
         self._release()
         return Least(

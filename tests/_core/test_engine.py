@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from flexnn import _core
+from tests.support.hangs import HANG_SECONDS
 from tests.support.programs import Chain, run, up
 
-LOOKS = 3
+LOOKS = 10
 """Measurements that other programs may spoil, all but one."""
 
 RUNS = int(os.environ.get("FLEXNN_ENGINE_RUNS", "300"))
@@ -107,7 +108,7 @@ def test_loader_runs_ahead_into_the_next_run():
     run(session, x)
     stalls = []
     while len(stalls) < LOOKS and (not stalls or stalls[-1] >= 10e6):
-        time.sleep(0.15)
+        time.sleep(0.15 * (1 + len(stalls)))
         y, stats = run(session, x)
         np.testing.assert_array_equal(y, chain.reference(x))
         assert stats["bytes_read"] == chain.streamed_bytes
@@ -161,10 +162,13 @@ def test_throttle_sets_the_pace():
     session = chain.open(read_bytes_per_second=chain.streamed_bytes * 10)
     x = np.zeros(chain.shape, np.float32)
     run(session, x)
-    found = [run(session, x)[1] for _ in range(LOOKS)]
-    least = min(found, key=lambda stats: stats["run_ns"])
-    assert 0.06e9 < least["run_ns"] < 0.5e9
-    assert least["stall_ns"] > 0.5 * least["run_ns"]
+    for _ in range(LOOKS):
+        stats = run(session, x)[1]
+        assert stats["run_ns"] > 0.06e9
+        if stats["run_ns"] < 0.5e9 and stats["stall_ns"] > 0.5 * stats["run_ns"]:
+            break
+    else:
+        raise AssertionError(stats)
     session.close()
 
 
@@ -200,7 +204,7 @@ except _core.EngineError as error:
     print(error.status, "again" in str(error) or "unavailable" in str(error))
 """
     here = str(Path(__file__).resolve().parents[2])
-    done = subprocess.run([sys.executable, "-c", code, here], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, here], capture_output=True, text=True, timeout=HANG_SECONDS)
     assert done.stdout == "1\nthread True\n", done.stderr
 
 

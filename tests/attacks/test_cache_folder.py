@@ -82,14 +82,15 @@ def test_a_folder_in_use_stays(folder: Path) -> None:
 
 
 def test_many_entries_take_little(folder: Path) -> None:
+    begun = time.thread_time()
     for number in range(30_000):
         os.mknod(folder / f"session-{number:032x}")
+    start = time.thread_time()
     tracemalloc.start()
-    start = time.monotonic()
     opened = files.own_folder(str(folder))
     with files.scratch(opened.fd, "session-", ("model.flexnn",)):
         pass
-    assert time.monotonic() - start < 5
+    assert time.thread_time() - start < 2 * (start - begun), "it takes longer than making them"
     assert tracemalloc.get_traced_memory()[1] < 2 << 20
     tracemalloc.stop()
 

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from flexnn.llm.sampling import NumbersError, Sampler, Sampling
 from flexnn.llm.tokens import TokenizerError
 from tests.llm.test_serving import CHAT, Client
 from tests.support.gguf_models import write_talker
+from tests.support.hangs import HANG_SECONDS, wait_until
 
 TEXT = {"prompt": "abc", "max_tokens": 3, "temperature": 1}
 CHATS, TEXTS = "/v1/chat/completions", "/v1/completions"
@@ -128,15 +128,18 @@ class Server:
             self.port = found.getsockname()[1]
         command = [sys.executable, "-P", "-m", "flexnn", "serve", str(path), "--port", str(self.port)]
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        for _ in range(300):
-            try:
-                self.connect().close()
-                break
-            except ConnectionRefusedError:
-                time.sleep(0.1)
+        wait_until(self.is_there)
+
+    def is_there(self) -> bool:
+        assert self.process.poll() is None
+        try:
+            self.connect().close()
+        except ConnectionRefusedError:
+            return False
+        return True
 
     def connect(self, head: bytes = b"") -> socket.socket:
-        made = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        made = socket.create_connection(("127.0.0.1", self.port), timeout=HANG_SECONDS)
         made.sendall(head)
         return made
 
@@ -178,7 +181,7 @@ def server(path: Path) -> Iterator[Server]:
     yield made
     made.process.send_signal(signal.SIGINT)
     try:
-        assert made.process.wait(20) is not None
+        assert made.process.wait(HANG_SECONDS) is not None
     finally:
         made.process.kill()
 
@@ -207,16 +210,10 @@ def test_clients_that_are_slow_or_gone(server: Server) -> None:
     for _ in range(8):
         server.connect(head(len(body)) + body).close()
     unread = server.connect(head(len(body)) + body)
-    end = time.monotonic() + 60
-    while not server.is_well():  # those that are gone give their places back
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    wait_until(server.is_well, pause=0.1)  # those that are gone give their places back
     for client in (*slow, unread):
         client.close()
-    end = time.monotonic() + 60
-    while server.state()[1] > before[1]:
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    wait_until(lambda: server.state()[1] <= before[1], pause=0.1)
     assert server.state()[0] < before[0] + (16 << 10)
 
 

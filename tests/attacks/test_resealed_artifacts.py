@@ -25,6 +25,7 @@ from bench.faults.micro import write_micro
 from bench.models.tiny import trees
 from flexnn.artifact.format import HEADER_BYTES, Header
 from tests.artifact.test_artifact import forge
+from tests.support.late import Moment
 from tests.support.sessions import write_branched_model, write_model
 
 pytestmark = pytest.mark.sanitized
@@ -121,7 +122,7 @@ def break_off(*_: object) -> None:
 def opened_and_run(path: Path, seconds: int = RUN_SECONDS) -> None:
     before = signal.signal(signal.SIGALRM, break_off)
     signal.alarm(seconds)
-    begun = time.monotonic()
+    begun = Moment()
     try:
         with flexnn.Session(path, threads=1) as session:
             shapes = [(i.name, [d if isinstance(d, int) else 2 for d in i.shape], i) for i in session.get_inputs()]
@@ -133,7 +134,7 @@ def opened_and_run(path: Path, seconds: int = RUN_SECONDS) -> None:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-    assert time.monotonic() - begun < seconds + RUN_SECONDS
+    assert begun.since() < seconds + RUN_SECONDS
 
 
 def section_of(raw: bytes) -> Any:

@@ -24,10 +24,13 @@ import pytest
 import flexnn
 from flexnn import _core
 from flexnn.session import open_for_tests
+from tests.support.hangs import wait_until
 from tests.support.sessions import feed, smallest, write_branched_model, write_model
 
 BYTES_PER_SECOND = 20_000_000
 """A run takes 0.2 s, in which it waits for loads."""
+LOOKS = 20
+"""Signals that may come before the run that they are to interrupt: a busy machine may not let it begin in time."""
 
 
 @pytest.fixture(scope="module", params=["closed", "open"])
@@ -62,9 +65,7 @@ def handled(use: Callable[[], Any], after: float) -> Iterator[list[Any]]:
     signal.setitimer(signal.ITIMER_REAL, after)
     try:
         yield found
-        deadline = time.monotonic() + 5
-        while not found and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: found)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -83,8 +84,11 @@ def test_a_handler_may_not_use_a_session_that_it_interrupts(artifact: Path, use:
     """Was a hang."""
     with open_for_tests(artifact, memory=least(artifact), threads=2, read_bytes_per_second=BYTES_PER_SECOND) as session:
         expected = session.run(None, feed())[0]
-        with handled(lambda: USES[use](session), 0.05) as found:
-            y = session.run(None, feed())[0]
+        for _ in range(LOOKS):
+            with handled(lambda: USES[use](session), 0.05) as found:
+                y = session.run(None, feed())[0]
+            if isinstance(found[0], flexnn.SessionError):
+                break
         assert isinstance(found[0], flexnn.SessionError)
         assert "already" in str(found[0])
         np.testing.assert_array_equal(y, expected)
@@ -93,12 +97,16 @@ def test_a_handler_may_not_use_a_session_that_it_interrupts(artifact: Path, use:
 
 def test_closing_in_a_handler_waits_for_the_run(artifact: Path) -> None:
     """Was a hang."""
-    session = open_for_tests(artifact, memory=least(artifact), threads=2, read_bytes_per_second=BYTES_PER_SECOND)
-    expected = session.run(None, feed())[0]
-    descriptors = len(os.listdir("/proc/self/fd"))
-    with handled(session.close, 0.05) as found:
-        y = session.run(None, feed())[0]
-    assert found == [None]
+    y: Any = None
+    for _ in range(LOOKS):
+        session = open_for_tests(artifact, memory=least(artifact), threads=2, read_bytes_per_second=BYTES_PER_SECOND)
+        expected = session.run(None, feed())[0]
+        descriptors = len(os.listdir("/proc/self/fd"))
+        with handled(session.close, 0.05) as found, contextlib.suppress(flexnn.SessionError):
+            y = session.run(None, feed())[0]
+        assert found == [None]
+        if y is not None:
+            break
     np.testing.assert_array_equal(y, expected)
     assert len(os.listdir("/proc/self/fd")) == descriptors - 1
     with pytest.raises(flexnn.SessionError, match="closed"):
@@ -116,11 +124,9 @@ def test_a_handler_that_closes_and_leaves(artifact: Path) -> None:
     before = signal.signal(signal.SIGALRM, leave)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
-        start = time.monotonic()
         with pytest.raises(SystemExit):
             while True:
                 session.run(None, feed())
-        assert time.monotonic() - start < 5
     finally:
         signal.signal(signal.SIGALRM, before)
     with pytest.raises(flexnn.SessionError, match="closed"):
@@ -175,7 +181,10 @@ def test_interrupted_openings_lose_no_descriptor(
         took = min(took, time.perf_counter() - start)
     gc.collect()
     before = sorted(os.listdir("/proc/self/fd"))
-    interrupted = sum(stopped(rng.uniform(1e-6, 1.1 * took), opened) for _ in range(100))
+    attempts = interrupted = 0
+    while attempts < 100 or (interrupted <= 20 and attempts < 2000):  # later ones may be quicker than those before
+        interrupted += stopped(rng.uniform(1e-6, 1.1 * took), opened)
+        attempts += 1
     gc.collect()
     assert interrupted > 20
     assert sorted(os.listdir("/proc/self/fd")) == before

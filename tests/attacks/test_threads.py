@@ -37,7 +37,7 @@ def test_questions_while_shapes_change(opened: Path) -> None:
             session.run(None, {"x": np.zeros((1 + batch % 40, CHANNELS, SIDE, SIDE), np.float32)})
 
     def ask() -> None:
-        while time.monotonic() < end:
+        while time.monotonic() < end or asked[0] <= 10:
             assert session.session_bytes > 0
             assert session.plan.arena_bytes > 0
             assert session.last_run["run_ns"] > 0

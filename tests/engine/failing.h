@@ -37,7 +37,9 @@ static struct {
     long errors_count;
     atomic_int is_cold;    /* the page cache holds nothing */
     atomic_int is_blocked; /* the device does not answer */
-    atomic_int cpus;       /* 0: as many as there are */
+    atomic_int
+        is_patient;  /* sleeps that have an end last for minutes: until what they wait for, on a busy machine, too */
+    atomic_int cpus; /* 0: as many as there are */
 } failing;
 
 static void arm(int kind, long number, int is_sticky, int error) {
@@ -120,6 +122,12 @@ WRAPPED(int, pthread_mutex_init, (pthread_mutex_t * mutex, const pthread_mutexat
 }
 WRAPPED(int, pthread_cond_init, (pthread_cond_t * condition, const pthread_condattr_t *how)) {
     return fails(FAIL_CONDITION) ? ENOMEM : __real_pthread_cond_init(condition, how);
+}
+WRAPPED(int, pthread_cond_timedwait,
+        (pthread_cond_t * condition, pthread_mutex_t *mutex, const struct timespec *until)) {
+    struct timespec later = *until;
+    later.tv_sec += atomic_load(&failing.is_patient) ? 600 : 0;
+    return __real_pthread_cond_timedwait(condition, mutex, &later);
 }
 WRAPPED(int, sched_getaffinity, (pid_t process, size_t bytes, cpu_set_t *cpus)) {
     if (fails(FAIL_CPUS))

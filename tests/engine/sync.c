@@ -67,7 +67,7 @@ static void times(void) {
     start = fx_now_ns();
     fx_event_wait(&event, never, NULL, start - 1); /* a time that is over */
     fx_event_wait(&event, always, NULL, 0);
-    CHECK(fx_now_ns() - start < 1000 * (int64_t)MS);
+    CHECK(fx_now_ns() - start < 60000 * (int64_t)MS);
     fx_event_notify(&event); /* nobody sleeps */
     CHECK(!atomic_load(&event.sleepers));
     fx_event_destroy(&event);

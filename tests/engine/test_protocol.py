@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.hangs import HANG_SECONDS
 from tests.support.missing import missing
 
 ROOT = Path(__file__).parents[2]
@@ -166,7 +167,7 @@ def outcome_of(mistake: Mistake, objects: dict[str, Path], folder: Path) -> str:
     changed.write_text(source.replace(mistake.right, mistake.wrong))
     parts = objects | {mistake.part: compiled(changed, folder / "changed.o", "-O1", "-fsanitize=thread", "-w")}
     program = linked(list(parts.values()), folder / "protocol")
-    return subprocess.run([program, mistake.scenario], capture_output=True, text=True, timeout=300).stderr
+    return subprocess.run([program, mistake.scenario], capture_output=True, text=True, timeout=HANG_SECONDS).stderr
 
 
 def test_the_checker_finds_every_planted_mistake(objects, tmp_path):

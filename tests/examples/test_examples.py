@@ -18,6 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 import flexnn
 from bench.models.fetch import fetch
 from bench.models.subjects import SUBJECTS
+from tests.support.hangs import HANG_SECONDS
 from tests.support.sessions import write_model
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -32,7 +33,7 @@ def trained(name: str) -> Path:
 def run_example(name: str, *arguments: object) -> list[str]:
     """Run an example as a user would; return the lines that it prints."""
     command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -21,6 +21,7 @@ import flexnn
 from bench.models import segmentation
 from tests.support import faults
 from tests.support.decoders import write_grouped
+from tests.support.hangs import HANG_SECONDS
 from tests.support.sessions import feed, smallest, write_branched_model, write_model
 
 MOST = int(os.environ.get("FLEXNN_FAULTS", "6"))
@@ -92,7 +93,16 @@ def swept(library: Path, model: tuple[Path, int], what: str, kind: str) -> None:
     print(f"seed {seed}")
     path, least = model
     printed = faults.run(
-        library, path.parent, "tests.faults.sweep", what, path, least, kind, MOST, seed, timeout=60 + 30 * MOST
+        library,
+        path.parent,
+        "tests.faults.sweep",
+        what,
+        path,
+        least,
+        kind,
+        MOST,
+        seed,
+        timeout=HANG_SECONDS + 30 * MOST,
     )
     done = json.loads(printed)
     print(what, kind, done)

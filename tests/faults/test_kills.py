@@ -20,6 +20,7 @@ import flexnn
 from bench.models import segmentation
 from tests.support.decoders import write_grouped
 from tests.support.faults import ROOT
+from tests.support.hangs import HANG_SECONDS
 from tests.support.sessions import write_branched_model, write_wide_model
 
 MOST = int(os.environ.get("FLEXNN_KILLS", "12").replace("all", str(1 << 30)))
@@ -64,7 +65,7 @@ def test_kills(tmp_path: Path, models: dict[str, Path], what: str, kind: str, na
         env={**os.environ, "FLEXNN_PROFILE": "analytic", "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120 + min(MOST, 20_000) / 2,
+        timeout=HANG_SECONDS + min(MOST, 20_000) / 2,
         check=False,
     )
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"

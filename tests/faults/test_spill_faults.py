@@ -15,6 +15,7 @@ import pytest
 import flexnn
 from bench.models.segmentation import build
 from tests.support import faults
+from tests.support.hangs import HANG_SECONDS
 
 MOST = int(os.environ.get("FLEXNN_FAULTS", "6"))
 
@@ -48,7 +49,7 @@ def test_faults(library: Path, artifact: Path, kind: str, code: str, threads: in
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     given = (artifact, tmp_path, kind, code, MOST, seed, threads)
-    done = json.loads(faults.run(library, tmp_path, "tests.faults.spills", *given, timeout=60 + 30 * MOST))
+    done = json.loads(faults.run(library, tmp_path, "tests.faults.spills", *given, timeout=HANG_SECONDS + 30 * MOST))
     print(kind, code, done)
     assert done["calls"] > 0
     assert bool(done["raised"]) == (code != "EINTR")

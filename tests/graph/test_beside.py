@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import marshal
 import os
+import select
+import signal
 import time
 from pathlib import Path
 
@@ -72,6 +75,16 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path, monkeypatch: pytest.M
     else:
         path.write_bytes(path.read_bytes())
     assert process.take() is None or change == "killed"  # it may have been quicker
+
+
+def test_a_process_that_dies_while_it_says_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of it is nothing."""
+    dumps = marshal.dumps
+    monkeypatch.setattr(marshal, "dumps", lambda found: dumps((bytes(1 << 20), found)))  # more than a pipe holds
+    process = Beside(old(write_model(tmp_path / "m.onnx")))
+    select.select([process._reads], [], [])
+    os.kill(process._process, signal.SIGKILL)
+    assert process.take() is None
 
 
 @pytest.mark.parametrize("raw", [True, False])

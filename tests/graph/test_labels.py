@@ -17,6 +17,7 @@ import flexnn
 from flexnn.graph.labels import Mappings
 from flexnn.ort import InferenceSession
 from tests.graph.test_classic import numbers, trees
+from tests.support.hangs import HANG_SECONDS
 
 FEATURES = 6
 TEXTS = ["ham", "spam", "größer"]
@@ -95,7 +96,7 @@ def test_run_saves_labels_and_scores(labels: Any, tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((4, FEATURES)).astype(np.float32)
     np.savez(tmp_path / "in.npz", x=x)
     command = [sys.executable, "-P", "-m", "flexnn", "run", "m.onnx", "--input", "in.npz", "--output", "o.npz"]
-    subprocess.run([*command, "--repeat", "1"], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([*command, "--repeat", "1"], cwd=tmp_path, check=True, timeout=HANG_SECONDS)
     best, rows = flexnn.Session(tmp_path / "m.onnx").run(None, {"x": x})
     with np.load(tmp_path / "o.npz") as saved:
         assert saved["label"].tolist() == best.tolist()

@@ -12,6 +12,7 @@ import pytest
 
 from flexnn.measure.cache import KEPT_MAX
 from flexnn.planning.overhead import MEASURING_BYTES
+from tests.support.hangs import HANG_SECONDS
 from tests.support.missing import missing
 from tests.support.models import ALL, QUICK, ROOT, Compiled
 
@@ -25,7 +26,7 @@ def flexnn(
 ) -> subprocess.CompletedProcess[str]:
     """The command line in a process of its own, away from the source tree."""
     command = [sys.executable, "-P", "-m", "flexnn", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, env=environment)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_SECONDS, env=environment)
 
 
 @pytest.mark.parametrize("compiled", ALL, indirect=True)
@@ -117,7 +118,9 @@ print(*sorted(m for m in sys.modules if m.split(".")[0] in ("onnx", "google", "r
 
 def script(text: str, *arguments: object, folder: Path) -> str:
     command = [sys.executable, "-P", "-c", text, *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=True, timeout=HANG_SECONDS
+    ).stdout.strip()
 
 
 def test_import_is_small(tmp_path: Path) -> None:

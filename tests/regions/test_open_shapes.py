@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 import flexnn
 from flexnn.run import open_shapes
+from tests.support.hangs import HANG_SECONDS
 from tests.support.regions import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 
@@ -185,7 +186,7 @@ with flexnn.Session(sys.argv[1], threads=1) as session:  # of two, either may ne
 def grown(artifact: str, name: str, *shapes: tuple[int, ...]) -> list[list[int]]:
     """Bytes that a process of its own has grown by after a run of each shape, its peak, and what the session claims."""
     command = [sys.executable, "-P", "-c", GROWS, artifact, name, *map(str, shapes)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_SECONDS)
     return [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
 
 

@@ -22,6 +22,7 @@ import flexnn
 from flexnn import cli
 from flexnn.planning import MachineProfile, Planner, Setting
 from flexnn.report.page import POLICY, Subject, page
+from tests.support.hangs import HANG_SECONDS
 from tests.support.missing import missing
 from tests.support.plan_graphs import resnet
 from tests.support.sessions import smallest, write_choosing_model, write_model
@@ -168,7 +169,7 @@ def browsed(folder: Path, *arguments: str) -> str:
     """The output of Chromium."""
     command = [browser(), "--headless", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder / 'profile'}"]
     command += ["--no-sandbox"] if os.geteuid() == 0 else []
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

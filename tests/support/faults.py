@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hangs import HANG_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("read", "write", "open", "rename", "link", "sync", "allocate", "map", "thread")
 """Calls that can fail, in the order of the library."""
@@ -38,7 +40,7 @@ def _cc_machine() -> str:
     return subprocess.run(["cc", "-dumpmachine"], capture_output=True, text=True, check=True).stdout
 
 
-def run(library: Path, folder: Path, module: str, *arguments: object, timeout: float = 120) -> str:
+def run(library: Path, folder: Path, module: str, *arguments: object, timeout: float = HANG_SECONDS) -> str:
     """Run a module of the tests with the library preloaded; return what it prints. ``folder``: of the files that fail.
     Raises AssertionError with what it says if it fails, and subprocess.TimeoutExpired if it hangs.
     """

@@ -20,6 +20,7 @@ import flexnn.run.options
 from flexnn.planning import Plan, Planner
 from flexnn.system import idle
 from flexnn.system.limits import Limits
+from tests.support.hangs import HANG_SECONDS, wait_until
 from tests.support.sessions import BRANCHED_FEED as FEED
 from tests.support.sessions import branched_artifact
 from tests.system.trees import MIB
@@ -80,10 +81,7 @@ def test_it_shrinks_between_runs(artifact: str, free: dict[str, int]) -> None:
         session.run(None, FEED)
         held = session.session_bytes
         free["free"] = 0
-        end = time.monotonic() + 20
-        while session.session_bytes == held:
-            assert time.monotonic() < end
-            wait_ms()
+        wait_until(lambda: session.session_bytes != held)
 
 
 def test_a_size_ends_it_and_auto_begins_it(artifact: str, free: dict[str, int]) -> None:
@@ -126,12 +124,12 @@ def test_sessions_are_forgotten(artifact: str, free: dict[str, int]) -> None:
     session.run(None, FEED)
     gone = weakref.ref(session)
     del session
-    for _ in range(100):
+
+    def is_gone() -> bool:
         gc.collect()
-        if gone() is None:
-            return
-        wait_ms()  # the thread may be looking at it
-    raise AssertionError("the thread keeps it")
+        return gone() is None
+
+    wait_until(is_gone)  # the thread may be looking at it
 
 
 def test_it_is_refused_with_what_it_needs(artifact: str, free: dict[str, int]) -> None:
@@ -173,7 +171,11 @@ def test_it_ends_and_forks(artifact: str) -> None:
     """The interpreter ends while the thread looks, and a forked process has a thread of its own."""
     for _ in range(3):
         done = subprocess.run(
-            [sys.executable, "-P", "-c", FOLLOWING, artifact], capture_output=True, text=True, check=False, timeout=60
+            [sys.executable, "-P", "-c", FOLLOWING, artifact],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HANG_SECONDS,
         )
         assert (done.returncode, done.stdout.strip()) == (0, "0 True"), done.stderr
 
@@ -191,9 +193,7 @@ def test_an_error_between_runs_is_said(caplog: pytest.LogCaptureFixture) -> None
     broken = Broken()
     idle.watch(broken.call)
     idle.watch(broken.call)
-    end = time.monotonic() + 20
-    while broken.calls < 2 and time.monotonic() < end:
-        wait_ms()
+    wait_until(lambda: broken.calls >= 2)
     assert caplog.messages == ["between runs: no weights"]
     time.sleep(3 * idle.SECONDS)
     assert broken.calls == 2
@@ -244,9 +244,7 @@ def test_a_pool_between_runs(artifact: str, free: dict[str, int]) -> None:
         before = pool.memory
         assert before is not None
         free["free"] = 32 << 20
-        end = time.monotonic() + 20
-        while pool.memory == before and time.monotonic() < end:
-            wait_ms()
+        wait_until(lambda: pool.memory != before)
         assert pool.memory is not None
         assert pool.memory < before
 
@@ -320,11 +318,8 @@ def test_no_thread_looks_and_the_next_one_does(
         thread.add(one.look)
     assert "before runs only" in caplog.text
     thread.add(one.look)
-    end = time.monotonic() + 20
-    while not one.looks and time.monotonic() < end:
-        wait_ms()
+    wait_until(lambda: one.looks)
     thread.end()
-    assert one.looks
 
 
 def test_a_pool_plans_before_others_need_memory(
