@@ -1,6 +1,6 @@
 """Runs commands, a line of standard input each: as many at a time as there are CPUs, and in this order. The end of
-what each printed comes when it is done, behind its seconds. Where one fails, or takes longer than --limit seconds, its name and
-all that it printed come, nothing more is started, and the status is 1.
+what each printed comes when it is done, behind its seconds. Where one fails, or takes longer than --limit seconds, all
+that it printed and its name come, nothing more is started, and the status is 1.
 
 usage: .ci/together.py [--limit SECONDS] [WORD...] <COMMANDS
     WORD...: before each command, and not printed (an emulator)
@@ -79,6 +79,7 @@ class Programs:
 
 
 def main() -> int:
+    """Run what standard input says; the status."""
     words = sys.argv[1:]
     limit = LIMIT
     if words[:1] == ["--limit"]:
