@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- weights: panels made from, and read back as, w[cout][tap][cin of the group] ---- */
@@ -89,65 +90,92 @@ static float expect_rounded(const check_case *c, const float *pixel, int o) {
     return total + *check_panel(c, panels, o);
 }
 
-static void expect(const check_case *c, check_expected *e) {
+/* Output (n, oy, ox, o) of rows rounded to 8 bits. */
+static void expect_rounded_output(const check_case *c, check_expected *e, int n, int oy, int ox, int o) {
+    const fx_conv_params *p = &c->params.conv;
+    const float *x = c->in[0], *r = c->in[1], *panel = check_panel(c, panels_of(p), o);
+    const int64_t row = (int64_t)n * p->x_sn + (int64_t)oy * p->sh * p->x_sh;
+    float v = expect_rounded(c, x + row + (int64_t)ox * p->sw * p->x_sw, o);
+    if (r)
+        v += r[(int64_t)n * p->r_sn + (int64_t)oy * p->r_sh + (int64_t)ox * p->r_sw + o];
+    const double made = check_activation(p->act, v, p->alpha, p->beta, p->act == FX_ACT_PRELU ? panel[FX_NR] : 0);
+    check_set(c, e, (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o, made,
+              p->act == FX_ACT_NONE ? 0 : check_activation_tolerance(p->act, made, fabs(v) * 1e-7));
+}
+
+/* A sum of products, and of their magnitudes. */
+typedef struct sums {
+    double sum, magnitude;
+} sums;
+
+/* w: the weights of output o, those of a tap after each other. */
+static sums sums_of(const check_case *c, const double *w, int n, int oy, int ox, int o) {
     const fx_conv_params *p = &c->params.conv;
     const float *x = c->in[0], *r = c->in[1];
-    const int wide = p->cin / p->group, per_group = p->cout / p->group;
-    /* Winograd mixes the pixels of a tile: the error depends on the largest of them, not on this pixel. */
-    double largest = 0;
+    const int wide = p->cin / p->group, first = o / (p->cout / p->group) * wide;
+    sums s = {.sum = *check_panel(c, panels_of(p), o)};
+    s.magnitude = fabs(s.sum);
+    for (int t = 0; t < p->kh * p->kw; t++, w += wide) {
+        const int64_t iy = (int64_t)oy * p->sh - p->pt + t / p->kw * p->dh;
+        const int64_t ix = (int64_t)ox * p->sw - p->pl + t % p->kw * p->dw;
+        if (iy < 0 || iy >= p->h || ix < 0 || ix >= p->w)
+            continue;
+        const float *pixel = x + (int64_t)n * p->x_sn + iy * p->x_sh + ix * p->x_sw + first;
+        for (int i = 0; i < wide; i++) {
+            s.sum += pixel[i] * w[i];
+            s.magnitude += fabs(pixel[i] * w[i]);
+        }
+    }
+    if (r) {
+        s.sum += r[(int64_t)n * p->r_sn + (int64_t)oy * p->r_sh + (int64_t)ox * p->r_sw + o];
+        s.magnitude += fabs(s.sum);
+    }
+    return s;
+}
+
+/* Sets an output; largest: the least magnitude that its error depends on. */
+static void expect_output(const check_case *c, check_expected *e, int64_t at, int o, sums s, double largest) {
+    const fx_conv_params *p = &c->params.conv;
+    if (c->is_exact) {
+        check_set_int(c, e, at, (int64_t)s.sum);
+        return;
+    }
+    const double slope = p->act == FX_ACT_PRELU ? check_panel(c, panels_of(p), o)[FX_NR] : 0;
+    const double value = check_activation(p->act, s.sum, p->alpha, p->beta, slope);
+    const double bound = amplification(c->kernel) *
+                         check_sum_tolerance((int64_t)p->kh * p->kw * (p->cin / p->group), fmax(largest, s.magnitude));
+    check_set(c, e, at, value, check_activation_tolerance(p->act, value, bound));
+}
+
+/* Winograd mixes the pixels of a tile: the error depends on the largest of them, not on this pixel; a first pass looks
+ * for it. Weights are decoded once for all pixels. */
+static void expect(const check_case *c, check_expected *e) {
+    const fx_conv_params *p = &c->params.conv;
+    const int wide = p->cin / p->group, decoded = p->sums == FX_DTYPE_I8 ? 0 : wide, taps = p->kh * p->kw;
+    double largest = 0, *w = calloc((size_t)(taps * wide), sizeof *w);
     for (int pass = !is_winograd(c->kernel); pass < 2; pass++)
-        for (int n = 0; n < p->n; n++)
-            for (int oy = 0; oy < p->oh; oy++)
-                for (int ox = 0; ox < p->ow; ox++)
-                    for (int o = 0; o < p->cout; o++) {
-                        const float *panel = check_panel(c, panels_of(p), o);
+        for (int o = 0; o < p->cout; o++) {
+            for (int t = 0; t < taps; t++)
+                for (int i = 0; i < decoded; i++) {
+                    const int64_t at = weight_at(p, o, t, o / (p->cout / p->group) * wide + i);
+                    w[t * wide + i] = check_weight(c, panels_of(p), o, at);
+                }
+            for (int n = 0; n < p->n; n++)
+                for (int oy = 0; oy < p->oh; oy++)
+                    for (int ox = 0; ox < p->ow; ox++) {
                         if (p->sums == FX_DTYPE_I8) {
-                            const int64_t row = (int64_t)n * p->x_sn + (int64_t)oy * p->sh * p->x_sh;
-                            float v = expect_rounded(c, x + row + (int64_t)ox * p->sw * p->x_sw, o);
-                            if (r)
-                                v += r[(int64_t)n * p->r_sn + (int64_t)oy * p->r_sh + (int64_t)ox * p->r_sw + o];
-                            const double made = check_activation(p->act, v, p->alpha, p->beta,
-                                                                 p->act == FX_ACT_PRELU ? panel[FX_NR] : 0);
-                            check_set(
-                                c, e, (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o, made,
-                                p->act == FX_ACT_NONE ? 0 : check_activation_tolerance(p->act, made, fabs(v) * 1e-7));
+                            expect_rounded_output(c, e, n, oy, ox, o);
                             continue;
                         }
-                        double sum = panel[0], magnitude = fabs(sum);
-                        for (int t = 0; t < p->kh * p->kw; t++) {
-                            const int64_t iy = (int64_t)oy * p->sh - p->pt + t / p->kw * p->dh;
-                            const int64_t ix = (int64_t)ox * p->sw - p->pl + t % p->kw * p->dw;
-                            if (iy < 0 || iy >= p->h || ix < 0 || ix >= p->w)
-                                continue;
-                            const float *pixel =
-                                x + (int64_t)n * p->x_sn + iy * p->x_sh + ix * p->x_sw + o / per_group * wide;
-                            for (int i = 0; i < wide; i++) {
-                                const double w =
-                                    check_weight(c, panels_of(p), o, weight_at(p, o, t, o / per_group * wide + i));
-                                sum += pixel[i] * w;
-                                magnitude += fabs(pixel[i] * w);
-                            }
-                        }
-                        if (r) {
-                            sum += r[(int64_t)n * p->r_sn + (int64_t)oy * p->r_sh + (int64_t)ox * p->r_sw + o];
-                            magnitude += fabs(sum);
-                        }
+                        const sums s = sums_of(c, w, n, oy, ox, o);
                         const int64_t at = (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o;
-                        if (c->is_exact) {
-                            check_set_int(c, e, at, (int64_t)sum);
-                            continue;
-                        }
-                        if (pass == 0) {
-                            largest = fmax(largest, magnitude);
-                            continue;
-                        }
-                        const double slope = p->act == FX_ACT_PRELU ? panel[FX_NR] : 0;
-                        const double value = check_activation(p->act, sum, p->alpha, p->beta, slope);
-                        const double bound =
-                            amplification(c->kernel) *
-                            check_sum_tolerance((int64_t)p->kh * p->kw * wide, fmax(largest, magnitude));
-                        check_set(c, e, at, value, check_activation_tolerance(p->act, value, bound));
+                        if (pass == 0)
+                            largest = fmax(largest, s.magnitude);
+                        else
+                            expect_output(c, e, at, o, s, largest);
                     }
+        }
+    free(w);
 }
 
 /* ---- cases ---- */

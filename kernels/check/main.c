@@ -35,9 +35,16 @@ static void on_fault(int signal_number) {
     _exit(1);
 }
 
+/* What one level's operators took and did. */
+typedef struct summary {
+    long operators, cases, accepted;
+    int failures;
+    double seconds, longest;
+    uint32_t longest_op;
+} summary;
+
 /* Case i of an operator does not depend on the others, so that one failure can be run again alone. */
-static int check_level(const options *o, uint32_t op, const fx_kernels *k) {
-    long ran = 0;
+static int check_level(const options *o, uint32_t op, const fx_kernels *k, summary *sum) {
     for (long i = o->first; i < o->cases; i++) {
         check_case c = {.op = op, .random = o->seed + (uint64_t)i * 0x632be59bd9b4e019u + op};
         snprintf(again, sizeof again, "flexnn-check --op %s --level %s --seed %llu --first %ld --cases %ld%s\n",
@@ -49,14 +56,52 @@ static int check_level(const options *o, uint32_t op, const fx_kernels *k) {
             fprintf(stderr, "FAILED: %s", again);
             return 1;
         }
-        ran += result;
+        sum->cases++;
+        sum->accepted += result;
     }
-    printf("%-14s %-7s %ld cases", fx_op_name(op), k->level, o->cases - o->first);
-    if (o->hostile)
-        printf(", %ld accepted and run", ran);
-    putchar('\n');
-    fflush(stdout);
     return 0;
+}
+
+/* A line for each level, and which operator took longest. */
+static void print_summary(const options *o, const char *level, const summary *s) {
+    printf("%s: %ld operators, %ld cases from seed %llu, ", level, s->operators, s->cases, o->seed);
+    if (o->hostile)
+        printf("%ld accepted and run, ", s->accepted);
+    if (s->failures)
+        printf("%d FAILED", s->failures);
+    else
+        printf("good");
+    printf("; %.1f s, %s %.1f\n", s->seconds, fx_op_name(s->longest_op), s->longest);
+    fflush(stdout);
+}
+
+/* All operators, or the one that was asked for, at one level; returns the failures. */
+static int walk_level(const options *o, const fx_kernels *k, int *ran) {
+    const double peak = o->bench ? check_peak_flops(k) : 0;
+    summary sum = {0};
+    for (uint32_t op = 0; op < FX_OP_COUNT; op++) {
+        if (o->op && strcmp(o->op, fx_op_name(op)))
+            continue;
+        *ran += !o->accuracy;
+        const clock_t start = clock();
+        if (!checks[op]) {
+            fprintf(stderr, "FAILED: no check of %s\n", fx_op_name(op));
+            sum.failures++;
+        } else if (o->bench) {
+            check_bench_op(checks[op], op, k, o->shape, peak, o->cold, o->threads);
+        } else if (o->accuracy) {
+            sum.failures += check_accuracy_op(checks[op], op, k, o->shape, ran);
+        } else {
+            sum.failures += check_level(o, op, k, &sum);
+        }
+        const double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+        sum.operators++, sum.seconds += seconds;
+        if (seconds >= sum.longest)
+            sum.longest = seconds, sum.longest_op = op;
+    }
+    if (sum.operators && !o->bench && !o->accuracy)
+        print_summary(o, k->level, &sum);
+    return sum.failures;
 }
 
 static int walk(const options *o) {
@@ -68,24 +113,8 @@ static int walk(const options *o) {
     int failures = 0, ran = 0;
     for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
         const fx_kernels *k = fx_kernels_for(levels[l]);
-        if (!k || (o->level && strcmp(o->level, levels[l])))
-            continue;
-        const double peak = o->bench ? check_peak_flops(k) : 0;
-        for (uint32_t op = 0; op < FX_OP_COUNT; op++) {
-            if (o->op && strcmp(o->op, fx_op_name(op)))
-                continue;
-            ran += !o->accuracy;
-            if (!checks[op]) {
-                fprintf(stderr, "FAILED: no check of %s\n", fx_op_name(op));
-                failures++;
-            } else if (o->bench) {
-                check_bench_op(checks[op], op, k, o->shape, peak, o->cold, o->threads);
-            } else if (o->accuracy) {
-                failures += check_accuracy_op(checks[op], op, k, o->shape, &ran);
-            } else {
-                failures += check_level(o, op, k);
-            }
-        }
+        if (k && (!o->level || !strcmp(o->level, levels[l])))
+            failures += walk_level(o, k, &ran);
     }
     if (!ran)
         fprintf(stderr, "FAILED: this CPU has no such level, or there is no such operator or shape\n");

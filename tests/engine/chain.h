@@ -6,9 +6,9 @@
 #include "flexnn/engine.h"
 #include "flexnn/kernels.h"
 
-/* The convolutions' side. A sanitizer looks at each operand that the scalar kernels read: with 9 times fewer of them,
- * programs about the engine spend their time in the engine. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* The convolutions' side. A sanitizer looks at each operand that the scalar kernels read, an emulator translates each
+ * instruction: with 9 times fewer of them, programs about the engine spend their time in the engine. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(FLEXNN_EMULATED)
 #define CHAIN_KERNEL 1
 #else
 #define CHAIN_KERNEL 3

@@ -120,5 +120,6 @@ int main(void) {
     short_runs();
     losses();
     gains();
+    puts("sharing: good");
     return 0;
 }
