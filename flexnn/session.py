@@ -283,11 +283,10 @@ class Session(StateCalls):
             BudgetError: Shapes are open, and these do not fit the budget.
             GraphError: Shapes are open, and the model cannot be computed at these.
         """
-        wanted = self._feeds.wanted(output_names)
-        outputs, owns = None, self._owns_outputs
-        if out is None and owns:
-            self._check_process()
-            outputs = self._turns.take(self._repeat, self._failed, input_feed)
+        wanted = None if output_names is None else self._feeds.wanted(output_names)
+        outputs, owns, turns = None, self._owns_outputs, self._turns
+        if out is None and owns and not turns.is_foreign:  # most runs are like the last: few calls lead to the engine
+            outputs = turns.take(self._repeat, self._failed, input_feed)
         if outputs is None:
             inputs, into = self._feeds.arrays(input_feed), None
             if out is not None or not owns:
@@ -440,9 +439,8 @@ class Session(StateCalls):
         return self._turns.take(called, self._failed)
 
     def _repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
-        """Return all outputs of a run like the last, or None; what most runs are, so it takes few calls."""
-        self._check_open()
-        return self._run.repeat(feed)
+        """Return all outputs of a run like the last, or None."""
+        return None if self._is_closed else self._run.repeat(feed)
 
     def _check_open(self) -> None:
         if self._is_closed:

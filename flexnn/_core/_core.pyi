@@ -215,7 +215,7 @@ class Engine:
     def forget(self, fd: int) -> None: ...
     def close(self, files: tuple[OpenFile, ...] | None = None) -> None: ...
 
-_Repeated = tuple[list[NDArray[Any]], int, int, int]
+_Repeated = tuple[list[NDArray[Any]], tuple[int, int, int]]
 
 class Signature:
     def __init__(

@@ -1,7 +1,11 @@
 # The arrays of a run, and what runs that are alike have in common.
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT
+from cpython.object cimport PyObject
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.string cimport memcmp, strcmp
+
+cdef extern from "Python.h":
+    object PyObject_Call(object function, object arguments, PyObject *names)
 
 
 cdef class _Call:
@@ -50,10 +54,9 @@ cdef class Signature:
     inputs, by number, that are always the same."""
 
     cdef tuple names
-    cdef list formats
-    cdef list shapes
+    cdef list forms
     cdef tuple order
-    cdef list constants
+    cdef _Call constants
     cdef tuple outputs
     cdef object kind
     cdef object empty
@@ -63,27 +66,29 @@ cdef class Signature:
     def __init__(self, names, inputs, order, constants, outputs, empty, make=None, numbers=None):
         cdef _Call call = _Call(len(inputs))
         cdef Py_buffer *view
-        self.formats, self.shapes = [], []
+        self.forms = []  # of each input its shape and, behind it, its format
         for array in inputs:
             view = call.take(array, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
-            self.formats.append(<bytes>view.format)
-            self.shapes.append((<const char *>view.shape)[:view.ndim * <Py_ssize_t>sizeof(Py_ssize_t)])
-        self.names, self.order, self.constants, self.outputs = tuple(names), tuple(order), list(constants), tuple(outputs)
+            self.forms.append((<const char *>view.shape)[:view.ndim * <Py_ssize_t>sizeof(Py_ssize_t)] + <bytes>view.format)
+        self.names, self.order, self.outputs = tuple(names), tuple(order), tuple(outputs)
+        self.constants = _Call(len(constants))
+        for array in constants:
+            self.constants.take(array, PyBUF_SIMPLE)
         self.kind, self.empty, self.make = type(empty(0)), empty, make
         self.numbers = [numbers.get(i) for i in range(len(inputs))] if numbers else None
 
     cdef bint _is_like(self, Py_ssize_t i, const Py_buffer *view):
-        cdef bytes form = self.formats[i], shape = self.shapes[i], numbers
-        cdef const char *wanted = shape
-        cdef const char *name = form
+        cdef bytes form = self.forms[i], numbers
+        cdef const char *wanted = form
         cdef const char *known
+        cdef Py_ssize_t shape_bytes = view.ndim * <Py_ssize_t>sizeof(Py_ssize_t)
         if self.numbers is not None and self.numbers[i] is not None:
             numbers = self.numbers[i]
             known = numbers
             if view.len != len(numbers) or memcmp(view.buf, known, len(numbers)) != 0:
                 return False
-        return (view.ndim * <Py_ssize_t>sizeof(Py_ssize_t) == len(shape) and strcmp(view.format, name) == 0
-                and memcmp(<const void *>view.shape, wanted, len(shape)) == 0 and <size_t>view.buf % view.itemsize == 0)
+        return (shape_bytes < len(form) and strcmp(view.format, wanted + shape_bytes) == 0
+                and memcmp(<const void *>view.shape, wanted, shape_bytes) == 0 and <size_t>view.buf % view.itemsize == 0)
 
     cdef _Call _call(self, feed, list into=None):
         """The arrays of a run; None where the feed is no dictionary of arrays that are like those of the signature.
@@ -93,8 +98,8 @@ cdef class Signature:
         cdef _Call call
         if type(feed) is not dict or len(<dict>feed) != inputs:
             return None
-        call = _Call(inputs + len(self.constants) + len(self.outputs))
-        given = []
+        call = _Call(inputs + self.constants.held + len(self.outputs))
+        given = [] if self.make is not None else None
         for name in self.names:
             array = (<dict>feed).get(name)
             if type(array) is not self.kind:
@@ -105,7 +110,7 @@ cdef class Signature:
                 return None
             if not self._is_like(i, view):
                 return None
-            if self.make is not None:
+            if given is not None:
                 given.append(array)
             i += 1
         i = 0
@@ -113,17 +118,15 @@ cdef class Signature:
             at = number
             call.pointers[i], call.sizes[i] = call.views[at].buf, call.views[at].len
             i += 1
-        for array in self.constants:
-            view = call.take(array, PyBUF_SIMPLE)
-            call.pointers[i], call.sizes[i] = view.buf, view.len
+        for at in range(self.constants.held):
+            call.pointers[i], call.sizes[i] = self.constants.views[at].buf, self.constants.views[at].len
             i += 1
         if into is not None:
             call.outputs = into
-        elif self.make is not None:
+        elif given is not None:
             call.outputs = self.make(given)
         else:
-            empty = self.empty
-            call.outputs = [empty(shape, dtype) for shape, dtype in self.outputs]
+            call.outputs = [PyObject_Call(self.empty, form, NULL) for form in self.outputs]
         for array in call.outputs:
             view = call.take(array, PyBUF_WRITABLE)
             call.pointers[i], call.sizes[i] = view.buf, view.len
@@ -133,4 +136,4 @@ cdef class Signature:
     @property
     def buffer_count(self):
         """Buffers of a run."""
-        return len(self.order) + len(self.constants) + len(self.outputs)
+        return len(self.order) + self.constants.held + len(self.outputs)

@@ -84,10 +84,10 @@ cdef int _interrupted(void *pending) noexcept with gil:
     return 0
 
 
-cdef int _watched(void *pair) noexcept with gil:
-    """``_interrupted`` of a pair's list, or whether the pair's function raised; None: there is no function."""
-    pending, watch = <tuple>pair
-    if _interrupted(<void *>pending):
+cdef int _watched(void *pending) noexcept with gil:
+    """``_interrupted``, or whether the function raised that the list begins with; None: there is no function."""
+    watch = (<list>pending)[0]
+    if _interrupted(pending):
         return 1
     try:
         if watch is not None:
@@ -449,17 +449,16 @@ cdef class BoundProgram:
             if call.sizes[i] != size:
                 raise ValueError(f"buffer {i} has {call.sizes[i]} bytes, not {size}")
             i += 1
-        pending = []
-        watched = pending, self.engine.watch
-        interrupt.is_wanted, interrupt.arg = _watched, <void *>watched
+        cdef list pending = [self.engine.watch]
+        interrupt.is_wanted, interrupt.arg = _watched, <void *>pending
         self.engine.busy = True
         try:
             with nogil:
                 status = fx_run(bound, call.pointers, following, following_count, &interrupt, &stats, &error)
         finally:
             self.engine.busy = False
-        if pending:
-            raise pending[0]
+        if len(pending) > 1:
+            raise pending[1]
         if status != FX_OK:
             _err_raise(&error)
         self.bytes_written = stats.bytes_written
@@ -479,16 +478,16 @@ cdef class BoundProgram:
         return {"run_ns": run_ns, "stall_ns": stall_ns, "bytes_read": bytes_read}
 
     def repeat(self, Signature signature not None, feed, then=None):
-        """One run over the arrays of a feed, after which ``then`` is expected; None: the same. Returns its outputs, ``run_ns``, ``stall_ns`` and
-        ``bytes_read``. None, without a run, where the feed is not like the signature. Errors as ``run``."""
+        """One run over the arrays of a feed, after which ``then`` is expected; None: the same. Returns its outputs, and
+        ``run_ns``, ``stall_ns`` and ``bytes_read``. None, without a run, where the feed is not like the signature. Errors
+        as ``run``."""
         cdef _Call call
         if signature.buffer_count != len(self.io_bytes):
             raise ValueError(f"{signature.buffer_count} buffers, not {len(self.io_bytes)}")
         call = signature._call(feed)
         if call is None:
             return None
-        run_ns, stall_ns, bytes_read = self._go(call, (self,) if then is None else then)
-        return call.outputs, run_ns, stall_ns, bytes_read
+        return call.outputs, self._go(call, (self,) if then is None else then)
 
     def close(self):
         """Unbind the program. Closing twice is fine. RuntimeError during a run."""

@@ -81,49 +81,50 @@ cdef class Recording:
         """Turns that a loop took in the last run, by its counter."""
         return fx_recording_counter(self._opened(), counter)
 
-    cdef tuple _go(self, _Call call, bint goes_on):
+    cdef int _go(self, _Call call, bint goes_on, fx_recording_stats *stats) except -1:
         cdef fx_recording *recording = self._opened()
         cdef fx_interrupt interrupt
-        cdef fx_recording_stats stats
         cdef fx_error error
         cdef fx_status status
         self.engine._idle()
-        pending = []
-        watched = pending, self.engine.watch
-        interrupt.is_wanted, interrupt.arg = _watched, <void *>watched
+        cdef list pending = [self.engine.watch]
+        interrupt.is_wanted, interrupt.arg = _watched, <void *>pending
         self.engine.busy = True
         try:
             with nogil:
-                status = fx_recording_run(recording, call.pointers, call.sizes, goes_on, &interrupt, &stats, &error)
+                status = fx_recording_run(recording, call.pointers, call.sizes, goes_on, &interrupt, stats, &error)
         finally:
             self.engine.busy = False
-        if pending:
-            raise pending[0]
+        if len(pending) > 1:
+            raise pending[1]
         if status != FX_OK:
             _err_raise(&error)
-        return stats.stopped, stats.run.run_ns, stats.run.stall_ns, stats.run.bytes_read
+        return 0
 
     def run(self, buffers, bint goes_on=False):
         """One run over contiguous arrays; with ``goes_on``, the rest of a run that stopped. Returns the entry that
         stopped it or -1, ``run_ns``, ``stall_ns`` and ``bytes_read``. Errors as BoundProgram.run."""
+        cdef fx_recording_stats stats
         cdef _Call call
         if len(buffers) != self.buffer_count:
             raise ValueError(f"{len(buffers)} buffers, not {self.buffer_count}")
         call = _Call(self.buffer_count)
         call.take_all(buffers, self.input_count)
-        return self._go(call, goes_on)
+        self._go(call, goes_on, &stats)
+        return stats.stopped, stats.run.run_ns, stats.run.stall_ns, stats.run.bytes_read
 
     def repeat(self, Signature signature not None, feed, list into=None):
-        """One run over the arrays of a feed, which never stops: its outputs (those of ``into``, if given), ``run_ns``,
+        """One run over the arrays of a feed, which never stops: its outputs (those of ``into``, if given), and ``run_ns``,
         ``stall_ns`` and ``bytes_read``. None, without a run, where the feed is not like the signature. Errors as ``run``."""
+        cdef fx_recording_stats stats
         cdef _Call call
         if signature.buffer_count != self.buffer_count:
             raise ValueError(f"{signature.buffer_count} buffers, not {self.buffer_count}")
         call = signature._call(feed, into)
         if call is None:
             return None
-        _, run_ns, stall_ns, bytes_read = self._go(call, False)
-        return call.outputs, run_ns, stall_ns, bytes_read
+        self._go(call, False, &stats)
+        return call.outputs, (stats.run.run_ns, stats.run.stall_ns, stats.run.bytes_read)
 
     def close(self):
         """Free the recording. Closing twice is fine. RuntimeError during a run."""

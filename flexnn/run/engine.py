@@ -174,7 +174,7 @@ class BoundProgram:
 
     def repeat(
         self, signature: _core.Signature, feed: Mapping[str, Any], then: Sequence[BoundProgram] | None = None
-    ) -> tuple[list[NDArray[Any]], int, int, int] | None:
+    ) -> tuple[list[NDArray[Any]], tuple[int, int, int]] | None:
         """Run once over a feed; return the outputs and the figures of ``run``, whose ``then`` is the program itself
         where it is None. None, without a run, where the feed is not like the signature. Raises SessionError.
         """

@@ -15,7 +15,7 @@ from .engine import BoundProgram, Engine, SessionError
 from .model_file import ModelFile
 from .options import RunOptions
 from .outputs import Outputs
-from .statistics import machine_statistics
+from .statistics import FIGURES, machine_statistics
 
 if TYPE_CHECKING:
     from flexnn.measure import Watch
@@ -137,8 +137,8 @@ class FixedRun:
         repeated = program.repeat(self._signature, feed)
         if repeated is None:
             return None
-        outputs, run_ns, stall_ns, bytes_read = repeated
-        self.last_run = {"run_ns": run_ns, "stall_ns": stall_ns, "bytes_read": bytes_read} | self._written(program)
+        outputs, figures = repeated
+        self.last_run = dict(zip(FIGURES, figures, strict=True)) | self._written(program)
         if watch:
             watch.ran(lambda: program.spans)
         return outputs

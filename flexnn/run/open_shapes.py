@@ -38,6 +38,7 @@ from .options import RunOptions
 from .outputs import Outputs
 from .recording import ReadyStretch
 from .repeats import Found, read_before
+from .statistics import FIGURES
 
 KEPT_BYTES_MAX = 8 << 20
 """Most bytes of kept stretches of other shapes than the last run's; beyond, those used longest ago are forgotten."""
@@ -45,7 +46,6 @@ PREPARED = 2
 """Stored templates that a session without limit is ready for when it opens: it plans for those that are not alike."""
 VARIANTS_MAX = 8
 """Most numbers of a value that are kept apart. Beyond, nodes that need them are left to numpy."""
-
 FOUND_MAX = 1 << 12
 """Most findings that a run keeps."""
 
@@ -68,7 +68,6 @@ class OpenShapesRun:
         self._file, self.artifact = file, file.artifact
         self.inputs, self.outputs = stored.model.graph.inputs, stored.model.graph.outputs
         self._names = [port.name for port in self.inputs]
-        self.last_run: dict[str, int] = {}
         self._look_ahead = look_ahead
         self._open = self.stretches = OpenStretches(file, options, home)
         self._hold = self._open.hold
@@ -129,9 +128,14 @@ class OpenShapesRun:
         return self._open.threads
 
     @property
+    def last_run(self) -> dict[str, int]:
+        """Figures of the last complete run; empty before the first."""
+        return dict(zip(FIGURES, self._open.figures, strict=False))
+
+    @property
     def plan(self) -> Plan:
         """The plan of the last run's largest segment. Raises SessionError before the first run."""
-        if not self.last_run:
+        if not self._open.figures:
             raise SessionError("the model has open shapes, so there is no plan before its first run")
         plans = self._open.plans or [self._open.empty_plan()]
         return max(plans, key=lambda plan: plan.arena_bytes).but(minimum_memory=self._open.minimum_bytes)
@@ -159,7 +163,7 @@ class OpenShapesRun:
         while True:
             try:
                 outputs = self._whole(inputs, shapes)
-                self.last_run = self._open.finish()
+                self._open.finish()
                 self._open.give(sum(array.nbytes for array in outputs))
                 break
             except BudgetError as error:
@@ -198,18 +202,12 @@ class OpenShapesRun:
         self._recorder.keep_templates(wanted=True)
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
-        """Return all outputs of a run like the last, if one stretch is all of it and the feed is like the last; else
-        None. Raises SessionError.
-        """
+        """Return all outputs of a run like the last, if one stretch is all of it; else None. Raises SessionError."""
         ready = self._repeats
-        if ready is None or not self._open.may_repeat(ready):
+        if ready is None:
             return None
         into = self._results.arrays(ready.stretch.outputs, feed.values()) if self._results.given else None
-        repeated = self._open.repeat(ready, feed, into)
-        if repeated is None:
-            return None
-        outputs, self.last_run = repeated
-        return outputs if ready.order is None else [outputs[number] for number in ready.order]
+        return self._open.repeat(ready, feed, into)
 
     def _repeating(self, inputs: Sequence[Array]) -> ReadyStretch | None:
         """Return the stretch that was all of the last run, which had these inputs; None: there is none."""

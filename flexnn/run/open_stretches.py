@@ -43,6 +43,8 @@ class OpenStretches(Teams):
         """Stretches of the run under way, or of the last."""
         self._usual_keys: set[ReadyStretch] = set()
         self._spent = [0, 0, 0]
+        self.figures: tuple[int, ...] = ()
+        """FIGURES of the last complete run; empty before the first."""
         self.has_more = False
         """Whether more or other stretches are kept than when this was set back."""
         self._last: ReadyStretch | None = None
@@ -114,25 +116,17 @@ class OpenStretches(Teams):
         spent[1] += stall_ns
         spent[2] += bytes_read
         self.needs.run(stretch)
-        self._watch(stretch)
-        return stopped
-
-    def _watch(self, stretch: ReadyStretch) -> None:
-        """Tell those who compare a run's times with its plan that it has run."""
         for segment in stretch.segments:
             if segment.watch is not None:
                 segment.watch.ran(segment.spans)
-
-    def may_repeat(self, stretch: ReadyStretch) -> bool:
-        """Return whether a stretch that ran is still open."""
-        return stretch.recording is not None and self._is_settled
+        return stopped
 
     def take_up(self, stretch: Stretch | None) -> ReadyStretch | None:
         """Make a stretch that was all of a run before the last run's; None where it is not open, has no room, or
         something would be closed for it.
         """
         found = self._ready.get(stretch) if stretch is not None else None
-        if found is None or found.signature is None or not self.may_repeat(found):
+        if found is None or found.signature is None or found.recording is None or not self._is_settled:
             return None
         self._gives_more(found)
         if not self._has_room(found):
@@ -166,23 +160,27 @@ class OpenStretches(Teams):
 
     def repeat(
         self, stretch: ReadyStretch, feed: Mapping[str, Any], into: list[Array] | None = None
-    ) -> tuple[list[Array], dict[str, int]] | None:
-        """Run the stretch that was all of the last run again; return the outputs (those of ``into``, if given) and the
-        run's figures. None, without a run, where the feed is not like that run's. Raises SessionError.
+    ) -> list[Array] | None:
+        """Run the stretch that was all of the last run again; return the model's outputs, in ``into`` (those of the
+        stretch) if given. None, without a run, where it is not open or the feed is not like that run's. Raises
+        SessionError.
         """
-        assert stretch.recording is not None
-        assert stretch.signature is not None
+        recording, signature = stretch.recording, stretch.signature
+        if recording is None or signature is None or not self._is_settled:
+            return None
         try:
-            repeated = stretch.recording.repeat(stretch.signature, feed, into)
+            repeated = recording.repeat(signature, feed, into)
         except _core.EngineError as error:
             raise session_error(error, self._explain(stretch, error)) from None
         if repeated is None:
             return None
-        self._watch(stretch)
-        outputs, run_ns, stall_ns, bytes_read = repeated
+        for segment in stretch.segments:
+            if segment.watch is not None:
+                segment.watch.ran(segment.spans)
         if self._home is None:
             self.needs.given_bytes = stretch.own_bytes
-        return outputs, {"run_ns": run_ns, "stall_ns": stall_ns, "bytes_read": bytes_read}
+        outputs, self.figures = repeated
+        return outputs if stretch.order is None else [outputs[number] for number in stretch.order]
 
     def give(self, nbytes: int) -> None:
         """Count the outputs of a complete run, which the caller may hold while the next one runs. Raises BudgetError
@@ -202,23 +200,21 @@ class OpenStretches(Teams):
         if not fits:
             self.hold(0, 0)
 
-    def finish(self) -> dict[str, int]:
-        """End a complete run; return its figures. Segments that it did not need are closed, unless they share pinned
-        weights with it.
-        """
+    def finish(self) -> None:
+        """End a complete run. Segments that it did not need are closed, unless they share pinned weights with it."""
         self._drop_prepared()
-        spent = dict(zip(("run_ns", "stall_ns", "bytes_read"), self._spent, strict=True))
+        self.figures = tuple(self._spent)
         if self._is_crowded:  # with room for stacks as long as these, plans may take the rest
             self._is_crowded = False
             self.close_all()
             self.segments.drop_plans()
         if self._used.keys() == self._usual_keys:
-            return spent
+            return
         self._usual, self._usual_keys = list(self._used), set(self._used)
         needed = {segment for used in self._usual for segment in used.segments}
         pins = {segment.pins for segment in needed if segment.base is not None}
         if self._may_stay(pins, needed):
-            return spent
+            return
         most = self._most_working(needed)
         unneeded = [
             segment
@@ -236,7 +232,6 @@ class OpenStretches(Teams):
             self._engine.trim()
         if unneeded or self._counted != self._counts():
             self._count_open()
-        return spent
 
     def change(self) -> None:
         """Begin a run of other shapes: what those before needed is not this run's team."""

@@ -139,8 +139,7 @@ class StateOnce:
         if ran is None:
             raise SessionError("an encoder's output is not as the session's programs take it")
         self.length[0] = counted
-        figures: tuple[int, int, int] = ran[1:]
-        return figures
+        return ran[1]
 
 
 def _bound(once: Once, ports: Sequence[Port], rows: int) -> Graph:

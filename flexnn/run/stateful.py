@@ -33,10 +33,7 @@ from .state_once import OnceProgram
 from .state_plans import Placed
 from .state_programs import StatePrograms
 from .state_width import StateBudget, Width, spans_of
-from .statistics import machine_statistics
-
-FIGURES = ("run_ns", "stall_ns", "bytes_read")
-"""Names of a run's figures."""
+from .statistics import FIGURES, machine_statistics
 
 
 class StateRun(StatePrograms):
@@ -240,7 +237,7 @@ class StateRun(StatePrograms):
             raise SessionError(f"input {self._tokens!r} is not as the session's programs take it")
         if self._watch is not None and width is self._widths[-1]:
             self._watch.ran(lambda: spans_of(width))
-        return ran[1:]
+        return ran[1]
 
     def _signature(self, width: Width, feed: dict[str, Array]) -> _core.Signature:
         """Return what all runs of a program have in common: its constants, and the state."""

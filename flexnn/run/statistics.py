@@ -6,6 +6,9 @@ from typing import Any
 
 from flexnn.planning import MachineProfile
 
+FIGURES = ("run_ns", "stall_ns", "bytes_read")
+"""Names of a run's figures."""
+
 
 def machine_statistics(machine: MachineProfile) -> dict[str, Any]:
     """Return what plans know of the machine: how many times and scales of kernels were measured, and the storage's

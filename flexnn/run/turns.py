@@ -6,7 +6,8 @@ import os
 import sys
 from _thread import RLock  # threading takes a twentieth of what importing flexnn may
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
+from weakref import WeakSet
 
 from .engine import SessionError
 
@@ -24,26 +25,23 @@ class Closes(Protocol):
 class Turns:
     """Calls that take turns, and none inside another; what is closed meanwhile goes at the end of the call."""
 
-    _forks = 0
-    """Forks between the first process that imported this and the one that runs."""
+    _all: ClassVar[WeakSet[Turns]] = WeakSet()
 
     def __init__(self) -> None:
-        self._opened_at = Turns._forks
+        self.is_foreign = False
+        """Whether this is a process that was forked since; the lock may be held by a thread that it does not have."""
+        Turns._all.add(self)
         self.lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
         self.is_busy = False
         """Whether a call goes on."""
         self._leaving: list[Closes] = []
         """Runs of sessions that were closed; they are closed when no call goes on."""
 
-    @property
-    def is_foreign(self) -> bool:
-        """Whether this is a process that was forked since; the lock may be held by a thread that it does not have."""
-        return self._opened_at != Turns._forks
-
     @classmethod
     def forked(cls) -> None:
         """Note that this process was forked; asking the system before each run would take a tenth of a short one."""
-        cls._forks += 1
+        for turns in cls._all:
+            turns.is_foreign = True
 
     def take(self, call: Callable[..., _T], failed: Callable[[BaseException], None], *arguments: object) -> _T:
         """Return what ``call`` does with ``arguments`` when the calls of other threads are done; ``failed`` is told
