@@ -154,6 +154,11 @@ def multiply(ctx: Context, a: Value, b: Value, sums: str = "f32") -> Value:
     if isinstance(b, Const) and len(b.shape) == 2 and not isinstance(a, Const):
         y: Value = rows_by_constant(ctx, a, b, False, 1.0, None, sums)
         y = ctx.reshape(y, (*ctx.shape(a)[:-1], b.shape[1]))
+    elif isinstance(a, Const) and not isinstance(b, Const) and sums == "f32" and ctx.shape(b)[1:] == (1,):
+        rows, k = prod(a.shape[:-1]), a.shape[-1]
+        row = ctx.reshape(b, (1, k))  # A x is the transposed x' A', in which the rows of A are columns of weights
+        y = rows_by_constant(ctx, row, a.reshaped((rows, k)), transposed=True, scale=1.0, bias=None)
+        y = ctx.reshape(y, (*a.shape[:-1], 1))
     else:
         own = "f32" if sums == "i8" else sums
         y = ctx.emit("matmul", list(_few_batches(ctx, a, b)), {**NO_ACT, "sums": own})
