@@ -196,7 +196,7 @@ def compile_first(
     contents = _contents(_load(source, externals=externals, beside=beside), dict(shapes), observe, later=later)
     unused: list[ModelSource] = []
     if later:
-        from flexnn.regions.tracing import unused_sources
+        from flexnn.graph.model_sources import unused_sources
 
         unused = unused_sources(contents.model)  # type: ignore[union-attr]
     _write(contents, target, digest, progress, lasting=False)

@@ -7,7 +7,6 @@ What binding leaves in the file until it is packed, or makes out of little, stay
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Iterator
 
 from .allowance import allowance
 from .evaluate.of_node import evaluate_node
@@ -16,6 +15,7 @@ from .ir import GraphError
 from .ledger import current
 from .lower import Const, array_const
 from .model import Constant, Model, ModelGraph, ModelNode, reads
+from .model_sources import model_sources, unused_sources
 from .sources import ModelSource
 
 BYTES_MAX = 256 << 20
@@ -28,13 +28,13 @@ HALF = 10
 def fold_constants(model: Model) -> None:
     """Replace nodes whose inputs are constants by constants, as far as there is room."""
     found = allowance()
-    unused = [source for source in _sources(model) if not source.used]
-    last = max((source.index for source in _sources(model)), default=-1)
+    unused = unused_sources(model)
+    last = max((source.index for source in model_sources(model)), default=-1)
     ledger = current()
     rooms = [max(left.left, 0) // 4 for left in (found, ledger) if left is not None]
     room = min(BYTES_MAX, *rooms) if rooms else BYTES_MAX
     _Folding(model.opset, room, last + 1).visit(model.graph, ChainMap())
-    unused += [source for source in _sources(model) if source.index > last]
+    unused += [source for source in model_sources(model) if source.index > last]
     for source in unused:  # what only these constants are made of is not stored
         source.used = False
 
@@ -91,11 +91,3 @@ class _Folding:
     def _constant(self, value: Const) -> Constant:
         self._next += 1
         return Constant(value.name, value.shape, value.dtype, ModelSource(self._next - 1, value.source))
-
-
-def _sources(model: Model) -> Iterator[ModelSource]:
-    for graph in model.graph.walk():
-        attributes = [v for node in graph.nodes for v in node.attrs.values() if isinstance(v, Constant)]
-        for constant in (*graph.constants.values(), *attributes):
-            if isinstance(constant.source, ModelSource):
-                yield constant.source

@@ -7,7 +7,7 @@ made up, too (seeded), and hosted operators compute on those.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from math import inf, prod
@@ -18,6 +18,7 @@ import numpy as np
 from flexnn.graph.evaluate import BYTES_MAX
 from flexnn.graph.ir import DTYPES, Array, Graph, GraphError, Shape
 from flexnn.graph.model import Constant, Model, ModelNode
+from flexnn.graph.model_sources import unused_sources
 from flexnn.graph.ports import Port
 from flexnn.graph.random_array import random_array
 from flexnn.graph.sources import ModelSource
@@ -73,6 +74,9 @@ class _Collects:
 class _MadeUpError(GraphError):
     """A hosted operator refuses made-up numbers, which says nothing about real ones."""
 
+    read: Sequence[Constant] = ()
+    """Constants that it reads."""
+
 
 class Sampler(Walker):
     """Walker that goes everywhere a run could go, over made-up numbers."""
@@ -111,7 +115,7 @@ class Sampler(Walker):
                 if following in region.children:
                     arrays = self._control(node, region.children[following], scope, inputs)
                 else:
-                    arrays = self.evaluated(node, inputs)
+                    arrays = self._computed(region, node, inputs)
                 for name, array in zip(node.output, arrays, strict=False):
                     if name:
                         scope.own[name] = _value(array)
@@ -119,6 +123,13 @@ class Sampler(Walker):
                 remaining &= ~(1 << following)
             scope.keep(region.needed(remaining))
         return [self._array(region, scope, name) for name in region.outputs]
+
+    def _computed(self, region: Region, node: ModelNode, inputs: Sequence[Array | None]) -> list[Array]:
+        try:
+            return self.evaluated(node, inputs)
+        except _MadeUpError as error:
+            error.read = [region.constants[name] for name in node.input if name in region.constants]
+            raise
 
     def evaluated(
         self,
@@ -194,6 +205,12 @@ def _value(array: Array) -> Value:
     return Value(array.shape, array.dtype, array)
 
 
+def _unread(sources: Iterable[ModelSource]) -> None:
+    """Let constants count as unused: that they were read where the model does not bind says nothing of where it does."""
+    for source in sources:
+        source.used = False
+
+
 class Sampled(NamedTuple):
     """Segments and shapes that the walks met."""
 
@@ -234,13 +251,18 @@ class _Walks:
         }
         if length is not None:
             feeds |= {n: np.full_like(x, length) for n, x in feeds.items() if _may_be_length(x.dtype, x.shape)}
-        sampler = Sampler(self._model, collects, self._region)
+        sampler, unused = Sampler(self._model, collects, self._region), unused_sources(self._model)
         try:
             with made_up_shapes():
                 self._region.unmark()
                 sampler.run(feeds)
-        except _MadeUpError:
+        except _MadeUpError as error:
             self._keep(collects, sampler.walked)
+            refused = {id(constant.source) for constant in error.read}
+            _unread(source for source in unused if id(source) in refused)
+            raise
+        except GraphError:
+            _unread(unused)
             raise
         self._keep(collects, sampler.walked)
 

@@ -14,8 +14,8 @@ from math import prod
 import numpy as np
 
 from flexnn.graph.ir import DTYPES, GraphError
-from flexnn.graph.model import Constant, Model
-from flexnn.graph.sources import ModelSource
+from flexnn.graph.model import Model
+from flexnn.graph.model_sources import unused_sources
 
 from .record import Recorder
 from .region import Nodes, Region
@@ -229,18 +229,6 @@ def _compared(region: Region) -> list[int]:
     found = [int(c.source.load().reshape(-1)[0]) for c in constants if prod(c.shape) == 1 and c.dtype in ("i32", "i64")]
     numbers = list(dict.fromkeys(found))[:COMPARED_MAX]
     return [*numbers, 1 + max(numbers, default=0)]
-
-
-def unused_sources(model: Model) -> list[ModelSource]:
-    """Return the sources of the constants that do not count as used."""
-    return [source for source in _sources(model) if not source.used]
-
-
-def _sources(model: Model) -> Iterator[ModelSource]:
-    for graph in model.graph.walk():
-        constants = [*graph.constants.values()]
-        constants += [value for node in graph.nodes for value in node.attrs.values() if isinstance(value, Constant)]
-        yield from (constant.source for constant in constants if isinstance(constant.source, ModelSource))
 
 
 def _scope(model: Model, shapes: Shapes) -> Scope:
