@@ -71,7 +71,8 @@ static shape resize_shape(const fx_params *u) {
                    .oh = p->oh,
                    .ow = p->ow,
                    .out = p->c,
-                   .sh = fx_max64(fx_div_up(p->h, p->oh), 1), /* about what a row of the output is further down */
+                   /* About what a row of the output is further down; a file may say that there is no row. */
+                   .sh = fx_max64(fx_div_up(p->h, fx_max64(p->oh, 1)), 1),
                    .reach = 1,
                    .f16 = p->f16,
                    .by_channel = 1,
