@@ -19,7 +19,6 @@ from .errors import BudgetError
 from .overhead import overhead_bytes, with_groups
 from .report import Plan
 from .setting import Setting
-from .types import Costs
 from .variant_planner import VariantPlanner
 
 if TYPE_CHECKING:
@@ -91,15 +90,16 @@ class Planner:
         self._all_pinned = None if has_tables else self._whole
         self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
         self._seen: Known = {}
+        self._costs_of = partial(graph_costs, setting=setting, in_file=has_tables, seen=self._seen)
+        """Function that computes costs of forms. What has it does not refer to this planner, which would outlive a plan
+        that Ctrl-C ends until Python looks for such circles.
+        """
         self._written: dict[AnyForm, VariantPlanner] = {}
         """Planners of forms, the one used last at the end."""
         self._minima: dict[AnyForm, int] = {}
         """Smallest budgets of forms."""
         self._added: dict[AnyForm, int] = {}
         """Nodes that forms add."""
-
-    def _costs_of(self, variant: Graph) -> Costs:
-        return graph_costs(variant, self._setting, in_file=self._all_pinned is None, seen=self._seen)
 
     @cached_property
     def _ways(self) -> Ways:
@@ -108,9 +108,7 @@ class Planner:
         return Ways(self._graph, self._whole.costs, self._costs_of)
 
     def _forget(self) -> None:
-        """Free what several forms are made from: sessions keep planners. It refers to this planner, too, which would
-        outlive its session until Python looks for such circles.
-        """
+        """Free what several forms are made from: sessions keep planners."""
         vars(self).pop("_ways", None)
         self._seen.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ import numpy as np
 
 import flexnn
 from tests.support.faults import Faults
+from tests.support.hangs import wait_until
 from tests.support.late import Moment
 from tests.support.sessions import feed
 
@@ -59,6 +61,15 @@ def open_session(memory: int | None) -> flexnn.Session:
     return flexnn.Session(ARTIFACT, memory=memory, threads=2, io=IO)
 
 
+def threads() -> list[str]:
+    """Return the threads of the engine."""
+    found = []
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            found.append(Path(f"/proc/self/task/{task}/comm").read_text())
+    return [name for name in found if "flexnn" in name]
+
+
 if WHEN == "compile":
     before = sorted(os.listdir(TARGET.parent))
     print("interrupt", interrupted(lambda: flexnn.compile(ARTIFACT, TARGET), "sync"))
@@ -96,8 +107,6 @@ else:
         session.close()
 faults.disarm()
 print("interrupt", took)
-time.sleep(BLOCKED_MS / 1000 + 0.5)
-assert len(os.listdir("/proc/self/fd")) == descriptors
-assert not [task for task in os.listdir("/proc/self/task") if "flexnn" in open(f"/proc/self/task/{task}/comm").read()]
+wait_until(lambda: len(os.listdir("/proc/self/fd")) == descriptors and not threads())  # when the device has answered
 with open_session(LEAST) as session:
     assert np.array_equal(session.run(None, x)[0], expected)

@@ -246,7 +246,7 @@ def test_rows_that_are_not_what_was_stored_are_found(unet, tmp_path):
 def test_the_promise_holds(unet, tmp_path):
     """Peak memory in a process of its own, at the smallest budget."""
     smallest = flexnn.plan(unet, threads=2, spill=tmp_path).minimum_memory
-    command = [sys.executable, "-m", "flexnn", "run", str(unet), "--memory", str(smallest), "--threads", "2"]
+    command = [sys.executable, "-P", "-m", "flexnn", "run", str(unet), "--memory", str(smallest), "--threads", "2"]
     command += ["--spill", str(tmp_path), "--repeat", "3", "--json"]
     report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert report["bytes_written_per_run"] > 0
