@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ from flexnn.quick_dataclass import quick_dataclass
 
 from .ir import Array
 from .model import ModelNode
-from .replay import Numbers
+from .replay import Folded, Numbers
 
 KEPT_BYTES = 64 << 10
 """Most bytes of a model's constant that a maker keeps; it loads larger ones when they are needed."""
@@ -30,6 +30,10 @@ class LateSizes:
     def __call__(self, numbers: Numbers) -> Array:
         """Return the constant."""
         return np.array([numbers[i] for i in self.indices.reshape(-1).tolist()], self.dtype).reshape(self.indices.shape)
+
+    def key(self, numbers: Numbers) -> Hashable:
+        """Return what says which constant it is, with these numbers."""
+        return numbers.words[self.indices].tobytes(), self.indices.shape, self.dtype.str
 
 
 class OfModel(Protocol):
@@ -53,6 +57,10 @@ class LateConstant:
     def __call__(self, _: Numbers) -> Array:
         """Return the constant."""
         return np.asarray(self.source.load()).reshape(self.shape)
+
+    def key(self, _: Numbers) -> Hashable:
+        """Return what says which constant it is."""
+        return self.source.index, self.shape
 
 
 @quick_dataclass(frozen=True, slots=True)
@@ -95,13 +103,30 @@ class LateFold:
         from .evaluate.of_node import evaluate_node  # few templates fold
 
         folded = numbers.folded
-        made = folded.get(id(self.node)) if folded is not None else None
+        key = self._key(numbers, folded) if folded is not None else -1
+        made = folded.made.get(key) if folded is not None else None
         if made is None:
             known = [v if v is None or isinstance(v, np.ndarray) else v(numbers) for v in self.inputs]
             made = evaluate_node(self.node, known, self.opset)
             if folded is not None and sum(array.nbytes for array in made) <= FEW_BYTES:
-                folded[id(self.node)] = made
+                folded.made[key] = made
         return made[self.output]
+
+    def _key(self, numbers: Numbers, folded: Folded) -> int:
+        """Return the number of the node's outputs: layers each make the same masks and rotations."""
+        key = folded.keys.get(id(self))
+        if key is None:
+            inputs = [
+                (v.output, v._key(numbers, folded))
+                if isinstance(v, LateFold)
+                else v.key(numbers)
+                if isinstance(v, LateSizes | LateConstant)
+                else id(v)
+                for v in self.inputs
+            ]
+            key = folded.numbers.setdefault((id(self.node), *inputs), len(folded.numbers))
+            folded.keys[id(self)] = key
+        return key
 
 
 Late = LateSizes | LateConstant | LateShape | LateMap | LateFold

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,20 @@ from .ir import Array
 Number = int | float
 
 
+class Folded:
+    """Outputs of nodes, which constants of the same numbers are made of."""
+
+    __slots__ = ("keys", "made", "numbers")
+
+    def __init__(self) -> None:
+        self.made: dict[int, list[Array]] = {}
+        """Outputs, by their number."""
+        self.numbers: dict[Hashable, int] = {}
+        """Number of the outputs, by node and inputs."""
+        self.keys: dict[int, int] = {}
+        """The same, by the identity of their maker."""
+
+
 class Numbers:
     """All numbers of a trail, by index."""
 
@@ -24,8 +38,8 @@ class Numbers:
         self.words = words
         """The integers; of floats, their bits."""
         self._floats = floats
-        self.folded: dict[int, list[Array]] | None = None
-        """Outputs of nodes, by their identity, while several constants are made of them (graph/late.py)."""
+        self.folded: Folded | None = None
+        """Outputs of nodes, while several constants are made of them (graph/late.py)."""
 
     @property
     def listed(self) -> list[Number]:

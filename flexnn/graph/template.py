@@ -12,7 +12,7 @@ from flexnn.quick_dataclass import quick_dataclass
 
 from .ir import DTYPES, Array, Graph, Node, Shape, Tensor, Weight
 from .late import Late
-from .replay import Numbers, Replay
+from .replay import Folded, Numbers, Replay
 from .sources import ArraySource
 
 NODE_BYTES = 3 << 10
@@ -142,7 +142,9 @@ class Template:
         assert params is not None
         numbers = values.listed
         lists: list[Any] = [tuple([numbers[i] for i in indices]) for indices in self.lists]
+        values.folded = Folded()
         graph = Graph(weights=[_weight(*w, values) for w in self.known], inputs=list(self.inputs))
+        values.folded = None
         graph.outputs = list(self.outputs_at)
         graph.tensors = [
             Tensor(name, lists[shape], dtype, root, int(numbers[offset]), lists[strides], weight)

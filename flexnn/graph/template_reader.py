@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import chain
 from math import prod
 from typing import Any
@@ -40,6 +40,13 @@ class Parts:
     """Function that returns a node of the model by numbers of region and node. Raises ValueError."""
     constants: Sequence[Constant]
     opset: int
+    folds: dict[Hashable, LateFold]
+    sizes: dict[Hashable, LateSizes]
+    """Makers of constants of one template that were read: equal ones are one."""
+
+    def fresh(self) -> Parts:
+        """Return the same for another template."""
+        return Parts(self.array, self.node, self.constants, self.opset, {}, {})
 
 
 def layout(ops: Iterable[str]) -> int:
@@ -206,13 +213,15 @@ def read_late(row: Any, count: int, parts: Parts, depth: int = 0) -> Late:
         own = {known.str: known for known in DTYPES.values()}
         if not isinstance(dtype, str) or dtype not in own:
             raise ValueError("unknown dtype")
-        flat = np.array(ints_in(indices, 0, count - 1, LIST_MAX), np.int64)
-        return LateSizes(flat.reshape(ints_in(shape, 0, LIST_MAX, RANK_MAX)), own[dtype])
+        flat, dims = ints_in(indices, 0, count - 1, LIST_MAX), ints_in(shape, 0, LIST_MAX, RANK_MAX)
+        sizes = LateSizes(np.array(flat, np.int64).reshape(dims), own[dtype])
+        return parts.sizes.setdefault((tuple(flat), tuple(dims), dtype), sizes)
     if what == "fold":
         region, node, output, inputs = row_of(rest, ("region", "node", "output", "inputs"))
         made = parts.node(region, node)
         values = [_late_or_known(value, count, parts, depth) for value in _list(inputs)]
-        return LateFold(made, values, parts.opset, int_in(output, 0, max(len(made.output) - 1, 0)))
+        fold = LateFold(made, values, parts.opset, int_in(output, 0, max(len(made.output) - 1, 0)))
+        return parts.folds.setdefault((id(made), fold.output, *map(id, values)), fold)
     if what == "constant":
         index, dims = row_of(rest, ("index", "shape"))
         constant = parts.constants[int_in(index, 0, len(parts.constants) - 1)]

@@ -206,7 +206,7 @@ def _value(array: Array) -> Value:
 
 
 def _unread(sources: Iterable[ModelSource]) -> None:
-    """Let constants count as unused: that they were read where the model does not bind says nothing of where it does."""
+    """Let constants count as unused: reading them at shapes that do not bind says nothing of others."""
     for source in sources:
         source.used = False
 

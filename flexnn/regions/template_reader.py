@@ -16,7 +16,7 @@ import numpy as np
 from flexnn.graph.attributes import int_in, ints_in, name_of, row_of
 from flexnn.graph.ir import DTYPES, RANK_MAX, Array, GraphError, Shape
 from flexnn.graph.late import Late
-from flexnn.graph.model import Constant, ModelNode
+from flexnn.graph.model import Constant, ModelAttr, ModelGraph, ModelNode
 from flexnn.graph.parsed import parsed
 from flexnn.graph.replay import Replay
 from flexnn.graph.template import Template
@@ -88,11 +88,20 @@ class _File:
         self._rows = _listed(head["templates"])
         self.array = partial(_array_of, self._arrays)
         """Function that returns an array by its number. Raises ValueError."""
-        self.parts = Parts(self.array, partial(_node_of, self.regions), constants, opset)
+        self._alike: dict[str, ModelNode] = {}
+        """The first node of each function that constants are made by, by all that says which function that is."""
+        self.parts = Parts(self.array, self._node, constants, opset, {}, {})
 
     def parsed(self, raw: bytes) -> Any:
         """Return the JSON in ``raw``. Raises ValueError, also where it would take far more memory than real ones."""
         return parsed(raw, PARSED_BYTES_MAX)
+
+    def _node(self, region: Any, node: Any) -> ModelNode:
+        """Return the first node that makes the same of the same inputs as this one. Raises ValueError."""
+        own = _node_of(self.regions, region, node)
+        attrs = [(name, _told(value)) for name, value in own.attrs.items()]
+        made = own.op_type, own.domain, attrs, [bool(name) for name in own.output]
+        return self._alike.setdefault(repr(made), own)
 
     def _used(self, number: Any) -> Array:
         """Return an array of a trail or a body. Raises ValueError where all templates read far more than there is."""
@@ -200,11 +209,10 @@ class StoredTemplate:
         row = self.file.parsed(self.body.tobytes())
         if row["layout"] != layout(name_of(node[1]) for node in _listed(row["graph"])):
             return None
-        graph = read_template(row, self.replay, self.file.parts)
-        late = {
-            name_of(name): read_late(value, len(self.replay.words), self.file.parts)
-            for name, value in row["late"].items()
-        }
+        parts = self.file.parts.fresh()
+        graph = read_template(row, self.replay, parts)
+        count = len(self.replay.words)
+        late = {name_of(name): read_late(value, count, parts) for name, value in row["late"].items()}
         segment = self._segment(row, graph, late)
         return CheckedSegmentTemplate(segment, graph, names, self.sized, dict(self.known), late)
 
@@ -268,6 +276,13 @@ def _array_of(arrays: Sequence[Array], number: Any) -> Array:
 def _node_of(regions: Sequence[Region], region: Any, node: Any) -> ModelNode:
     nodes = regions[int_in(region, 0, len(regions) - 1)].nodes
     return nodes[int_in(node, 0, len(nodes) - 1)]
+
+
+def _told(value: ModelAttr) -> object:
+    """Return what tells an attribute from others."""
+    if isinstance(value, Constant):
+        return "constant", value.source.key, value.shape, value.dtype
+    return ("graph", id(value)) if isinstance(value, ModelGraph) else value
 
 
 def _replay(arrays: list[Array]) -> Replay:

@@ -6,10 +6,11 @@ they differ where the model binds with that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
 from itertools import chain, islice, zip_longest
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -90,21 +91,23 @@ def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
     for source in unused:
         source.used = False
     names = {port.name: row for port, row in zip(model.graph.inputs, dimension_names(model.graph.inputs), strict=True)}
-    caches = Caches.of(model.graph.inputs)
-    steps = {caches.tokens, *caches.held} if caches.tokens else set[str | int]()
-    return _kept(_ordered(_large(found), names, steps)), recorder.region
+    return _kept(_ordered(_large(found), names, Caches.of(model.graph.inputs))), recorder.region
 
 
-def _ordered(found: list[Trace], names: dict[str, list[str]], steps: AbstractSet[str | int]) -> list[Trace]:
-    """Return the templates, those first that a first run most likely meets: the likeliest, the likeliest with a batch,
-    and the others. Dimensions in ``steps`` are often 1.
+def _ordered(found: list[Trace], names: dict[str, list[str]], caches: Caches) -> list[Trace]:
+    """Return the templates, those first that a first run most likely meets: the likeliest, a decoder's prompt, the
+    likeliest with a batch, and the others.
     """
-    ranks = [_rarity(trace, names, steps) for trace in found]
+    ranks = [_rarity(trace, names, caches) for trace in found]
     order = sorted(range(len(found)), key=ranks.__getitem__)
-    batch = next((i for i in order[1:] if ranks[i][:2] == ranks[order[0]][:2] and ranks[i][2]), None)
-    if batch is not None:
-        order.remove(batch)
-        order.insert(1, batch)
+    likeliest = ranks[order[0]] if order else None
+    early: list[int | None] = []
+    if likeliest is not None and likeliest.call is Call.TOKEN:
+        early.append(next((i for i in order if ranks[i] == likeliest._replace(call=Call.PROMPT)), None))
+    early.append(next((i for i in order[1:] if ranks[i].batches and ranks[i][:3] == ranks[order[0]][:3]), None))
+    for i in reversed([i for i in early if i is not None]):
+        order.remove(i)
+        order.insert(1, i)
     return [found[i] for i in order]
 
 
@@ -122,21 +125,61 @@ def _kept(ordered: list[Trace]) -> list[Trace]:
     return [ordered[i] for i in order if turns[i] < TRACES_MAX][:KEPT_MAX]
 
 
-def _rarity(trace: Trace, names: dict[str, list[str]], steps: AbstractSet[str | int]) -> tuple[bool, int, int, int]:
-    """Return how rarely a first run meets a template's sizes: not those of a whole model, with open dimensions of 1
-    that are no batch, with a batch, or with small dimensions. A session plans for the first templates when it opens.
-    """
+class Call(IntEnum):
+    """Kind of a run of a decoder that takes its caches from its caller, the most frequent first."""
+
+    TOKEN = 0
+    """It takes one token, with several in its caches; or the model is no such decoder."""
+    PROMPT = 1
+    """It takes several, with none in its caches."""
+    SECOND = 2
+    """It takes one token, with none or one in its caches."""
+    CHUNK = 3
+    """It takes several, with some in its caches."""
+
+    @classmethod
+    def of(cls, sizes: Mapping[str, int], caches: Caches) -> Call:
+        """Return what a run does whose open dimensions have these sizes."""
+        held = [sizes[name] for name in caches.held if name in sizes]
+        tokens = caches.tokens if isinstance(caches.tokens, int) else sizes.get(caches.tokens, 0)
+        if not held or not tokens:
+            return cls.TOKEN
+        if tokens > 1:
+            return cls.CHUNK if any(held) else cls.PROMPT
+        return cls.TOKEN if min(held) > 1 else cls.SECOND
+
+
+class Rarity(NamedTuple):
+    """How rarely a first run meets a template's sizes."""
+
+    is_part: bool
+    """Whether its nodes are not all of a model."""
+    single: int
+    """Open dimensions of 1 that are no batch, nor a decoder's."""
+    call: Call
+    batches: int
+    """Dimensions that are a batch of more than one."""
+    small: int
+    """Small dimensions."""
+
+
+def _rarity(trace: Trace, names: dict[str, list[str]], caches: Caches) -> Rarity:
+    """Return how rarely a first run meets a template's sizes. A session plans for the first ones when it opens."""
     key, sizes = trace.before, iter(trace.template.template.replay.traced)
     firsts = {row[0] for row in names.values() if len(row) > 1} - {""}  # states have the batch elsewhere
+    steps = {caches.tokens, *caches.held, *caches.totals} if caches.tokens else set[str | int]()
     single = batches = small = 0
+    known: dict[str, int] = {}
     for name, _, rank, *_ in key.facts:
         row = names.get(name) or [""] * rank
         for own, size in zip(row, islice(sizes, rank), strict=False):
             is_batch = own in firsts
+            known[own] = size
             single += bool(own) and not is_batch and size == 1 and own not in steps
-            small += bool(own) and not is_batch and size < FEW
+            small += bool(own) and not is_batch and size < FEW and own not in steps
             batches += bool(own) and is_batch and size > 1
-    return key.remaining != key.region.all or bool(key.region.path), single, batches, small
+    is_part = key.remaining != key.region.all or bool(key.region.path)
+    return Rarity(is_part, single, Call.of(known, caches), batches, small)
 
 
 def _large(found: list[Trace]) -> list[Trace]:
@@ -259,7 +302,14 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
     tried = [[(base, other) for other in _changed(_sizes(names, base))] for base in bases]
     first, *others = [*zip_longest(*tried)] or [()]
     caches = Caches.of(ports)
-    emptied = [(base, _sizes(names, base) | dict.fromkeys(caches.held, 0)) for base in bases[:1] if caches.held]
+    prompts: list[dict[str, int]] = (
+        [{}, {caches.tokens: FEW}] if isinstance(caches.tokens, str) and caches.tokens else [{}]
+    )
+    emptied = [
+        (base, _sizes(names, base) | prompt | dict.fromkeys(caches.held, 0))
+        for base in bases[:1]
+        for prompt in (prompts if caches.held else ())
+    ]
     steps = [(base, other) for base in bases[-1:] for other in _steps(_sizes(names, base), caches)]
     for base, other in filter(None, chain(windows, steps[:1], first[:1], steps[1:], emptied, first[1:], *others)):
         own = _sizes(names, base)

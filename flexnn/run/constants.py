@@ -12,7 +12,7 @@ import numpy as np
 from flexnn.artifact.model_section import weight_key
 from flexnn.graph.ir import DTYPES, Array, Graph, Tensor
 from flexnn.graph.late import numbers_read
-from flexnn.graph.replay import Numbers
+from flexnn.graph.replay import Folded, Numbers
 from flexnn.graph.template import Template
 from flexnn.planning.refit import Sizes
 from flexnn.planning.types import LINE
@@ -54,7 +54,7 @@ class Packing:
         """
         if self._read is None:
             self._read = [self._numbers_read(template, tensors) for tensors in self._kept]
-        made, numbers.folded = [], {}
+        made, numbers.folded = [], Folded()
         for number, (dtype, tensors) in enumerate(self._groups()):
             indices = self._read[number]
             if indices is None:

@@ -10,7 +10,9 @@ import onnx
 import pytest
 
 import flexnn
+from flexnn.graph.evaluate import of_node
 from flexnn.regions import templates
+from flexnn.regions.template_reader import StoredTemplate
 from tests.support.regions import BOOL, F32, I64, check_run, compiled, graph_of, model_of, numbers, value
 
 node = onnx.helper.make_node
@@ -122,10 +124,8 @@ def test_each_token_of_a_merged_decoder_runs_from_what_was_traced(
         assert not session.statistics()["hosted_operators"]
 
 
-def test_masks_as_long_as_caches_and_tokens_together_are_traced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing in the model says so: a mask with a dimension of its own is added to scores over the cache and tokens."""
+def masked_decoder() -> onnx.ModelProto:
+    """A decoder whose mask has a dimension of its own, and is added to scores over the cache and the tokens."""
     nodes = [
         node("Gather", ["table", "ids"], ["x"]),
         node("Concat", ["past", "x"], ["kept"], axis=1),
@@ -141,9 +141,67 @@ def test_masks_as_long_as_caches_and_tokens_together_are_traced(
     inputs = [value("ids", I64, [1, "tokens"]), value("mask", I64, [1, "total"])]
     inputs += [value("past", F32, [1, "held", COLUMNS]), value("same", F32, [1, "held", 1])]
     weights = {"table": numbers(ROWS, COLUMNS), "axis": np.array([1])}
-    model = model_of(graph_of(nodes, inputs, [value("y", F32, [1, None, COLUMNS])], weights))
+    return model_of(graph_of(nodes, inputs, [value("y", F32, [1, None, COLUMNS])], weights))
+
+
+def masked(tokens: int, held: int) -> dict[str, Any]:
+    """Inputs of such a decoder."""
+    ids, mask = np.arange(tokens)[None], np.ones((1, held + tokens), np.int64)
+    return {"ids": ids, "mask": mask, "past": numbers(1, held, COLUMNS), "same": numbers(1, held, 1)}
+
+
+def test_masks_as_long_as_caches_and_tokens_together_are_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing in the model says that they are."""
+    model = masked_decoder()
     with flexnn.Session(compiled(tmp_path, model)) as session:
         monkeypatch.setattr(templates, "build_segment", None)
-        for tokens, held in ((1, 7), (1, 8), (1, 0), (9, 0)):
-            feed: dict[str, Any] = {"ids": np.arange(tokens)[None], "mask": np.ones((1, held + tokens), np.int64)}
-            check_run(session, model, feed | {"past": numbers(1, held, COLUMNS), "same": numbers(1, held, 1)})
+        for tokens, held in ((1, 7), (1, 8), (1, 0), (9, 0), (1, 1)):
+            check_run(session, model, masked(tokens, held))
+
+
+@pytest.mark.parametrize("first", [(1, 7), (9, 0)])
+def test_the_first_token_and_the_first_prompt_find_their_templates_read(
+    first: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of several tokens with some in the caches came first; a token of a session that was just opened took 8 ms
+    for 60 nodes, a prompt 10.
+    """
+    model = masked_decoder()
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        monkeypatch.setattr(StoredTemplate, "_read", None)
+        check_run(session, model, masked(*first))
+
+
+def test_what_layers_make_of_the_same_numbers_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each layer cuts its rotation out of one table by the length of its own cache: the lengths are others in a trail,
+    and always the same. A token of GPT-NeoX took 9.0 ms, of which such slices were 6.
+    """
+    nodes, made = [], []
+    for layer in ("0", "1", "2"):
+        nodes += [
+            node("Shape", [f"past{layer}"], [f"shape{layer}"]),
+            node("Slice", [f"shape{layer}", "one", "two"], [f"length{layer}"]),
+            node("Slice", ["table", "nought", f"length{layer}", "nought"], [f"cut{layer}"]),
+            node("Neg", [f"cut{layer}"], [f"turn{layer}"]),
+            node("Mul", [f"past{layer}", f"turn{layer}"], [f"y{layer}"]),
+        ]
+    weights = {"table": numbers(ROWS, COLUMNS), "nought": np.array([0]), "one": np.array([1]), "two": np.array([2])}
+    pasts, outputs = ([value(f"{name}{i}", F32, [1, "held", COLUMNS]) for i in range(3)] for name in ("past", "y"))
+    model = model_of(graph_of(nodes, pasts, outputs, weights))
+    own = of_node.evaluate_node
+
+    def told(made_by: Any, *rest: Any) -> Any:
+        made.append(made_by.op_type)
+        return own(made_by, *rest)
+
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        for held in (7, 8, 11):
+            monkeypatch.setattr(of_node, "evaluate_node", told)
+            made.clear()
+            feed = {f"past{i}": numbers(1, held, COLUMNS, seed=i) for i in range(3)}
+            session.run(None, feed)
+            assert sorted(made) == ["Neg", "Slice"]
+            monkeypatch.setattr(of_node, "evaluate_node", own)
+            check_run(session, model, feed)
