@@ -27,6 +27,7 @@ typedef struct fx_reader {
     struct fx_engine *engine;
     pthread_t thread;
     fx_jitter jitter;
+    int is_brisk; /* its last wait was short: it looks for a while before it sleeps */
 } fx_reader;
 
 /* Guarded by the mutex; while the loader rests, next_turn, next_index, next_at and error are the caller's. */
@@ -49,6 +50,7 @@ typedef struct fx_loader {
     int resting;        /* readers that hold no request and wait to be resumed */
     int threads;
     int is_waiting;          /* reads wait for the device and take little CPU time */
+    int64_t spin_ns;         /* that threads look before they sleep; 0: others need the CPU, or the device is slow */
     _Atomic int is_shared;   /* compute threads read what the page cache holds, readers the rest */
     _Atomic int64_t changes; /* when shared: counts what may let a request begin */
     _Atomic int has_slept;   /* the thread that read the last request waited for the device */

@@ -25,6 +25,7 @@ static fx_status prepare(fx_bound *b, fx_bound *const *next, uint32_t next_count
 static fx_status wait_loads(fx_engine *e, int64_t loads, fx_poll *poll, int64_t *stall_ns, fx_span *stall,
                             fx_error *error) {
     fx_need n = {.e = e, .loads = loads};
+    const int64_t spin_ns = e->loading.spin_ns > LOAD_SPIN_NS ? e->loading.spin_ns : LOAD_SPIN_NS;
     if (stall)
         *stall = (fx_span){0};
     if (atomic_load(&e->loads_done) >= loads)
@@ -35,7 +36,7 @@ static fx_status wait_loads(fx_engine *e, int64_t loads, fx_poll *poll, int64_t 
         fx_spin(fx_has_loads, &n, LOAD_SPIN_NS);
     while (!fx_has_loads(&n)) {
         n.seen = atomic_load(&e->loads_done);
-        if (!fx_loader_help(e) && !fx_spin(fx_has_more_loads, &n, LOAD_SPIN_NS))
+        if (!fx_loader_help(e) && !fx_spin(fx_has_more_loads, &n, spin_ns))
             fx_event_wait(&e->to_caller, fx_has_more_loads, &n, fx_now_ns() + FX_POLL_NS);
         if (fx_polled(poll))
             return fx_fail(error, FX_ERR_CANCELLED, 0);
