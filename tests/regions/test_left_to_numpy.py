@@ -56,7 +56,7 @@ def bent(path: Path, side: int = 24) -> str:
 
 
 def behind(path: Path, rows: int = 60, inner: int = 1200) -> str:
-    """A model that multiplies weights by two inputs behind each other, whose sizes are those of the weights together."""
+    """A model that multiplies weights by two inputs behind each other, as long together as a row of them."""
     nodes = [helper.make_node("Concat", ["a", "b"], ["ab"], axis=0), helper.make_node("MatMul", ["w", "ab"], ["y"])]
     constants = {"w": np.random.default_rng(0).standard_normal((rows, inner)).astype(np.float32)}
     return saved(path, nodes, {"a": ["n", 1], "b": ["m", 1]}, constants)
