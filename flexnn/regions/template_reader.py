@@ -88,20 +88,11 @@ class _File:
         self._rows = _listed(head["templates"])
         self.array = partial(_array_of, self._arrays)
         """Function that returns an array by its number. Raises ValueError."""
-        self._alike: dict[str, ModelNode] = {}
-        """The first node of each function that constants are made by, by all that says which function that is."""
-        self.parts = Parts(self.array, self._node, constants, opset, {}, {})
+        self.parts = Parts(self.array, partial(_first_alike, self.regions, {}), constants, opset, {}, {})
 
     def parsed(self, raw: bytes) -> Any:
         """Return the JSON in ``raw``. Raises ValueError, also where it would take far more memory than real ones."""
         return parsed(raw, PARSED_BYTES_MAX)
-
-    def _node(self, region: Any, node: Any) -> ModelNode:
-        """Return the first node that makes the same of the same inputs as this one. Raises ValueError."""
-        own = _node_of(self.regions, region, node)
-        attrs = [(name, _told(value)) for name, value in own.attrs.items()]
-        made = own.op_type, own.domain, attrs, [bool(name) for name in own.output]
-        return self._alike.setdefault(repr(made), own)
 
     def _used(self, number: Any) -> Array:
         """Return an array of a trail or a body. Raises ValueError where all templates read far more than there is."""
@@ -276,6 +267,16 @@ def _array_of(arrays: Sequence[Array], number: Any) -> Array:
 def _node_of(regions: Sequence[Region], region: Any, node: Any) -> ModelNode:
     nodes = regions[int_in(region, 0, len(regions) - 1)].nodes
     return nodes[int_in(node, 0, len(nodes) - 1)]
+
+
+def _first_alike(regions: Sequence[Region], alike: dict[str, ModelNode], region: Any, node: Any) -> ModelNode:
+    """Return the first node that makes the same of the same inputs as this one. ``alike``: those met so far, by all that
+    says what they make. Raises ValueError.
+    """
+    own = _node_of(regions, region, node)
+    attrs = [(name, _told(value)) for name, value in own.attrs.items()]
+    made = own.op_type, own.domain, attrs, [bool(name) for name in own.output]
+    return alike.setdefault(repr(made), own)
 
 
 def _told(value: ModelAttr) -> object:
