@@ -270,8 +270,8 @@ def _node_of(regions: Sequence[Region], region: Any, node: Any) -> ModelNode:
 
 
 def _first_alike(regions: Sequence[Region], alike: dict[str, ModelNode], region: Any, node: Any) -> ModelNode:
-    """Return the first node that makes the same of the same inputs as this one. ``alike``: those met so far, by what they
-    make. Raises ValueError.
+    """Return the first node that makes the same of the same inputs as this one; ``alike``: by what they make. Raises
+    ValueError.
     """
     own = _node_of(regions, region, node)
     attrs = [(name, _told(value)) for name, value in own.attrs.items()]
