@@ -154,6 +154,18 @@ def test_a_signature_of_other_buffers_is_refused(tmp_path: Path) -> None:
         assert bound.repeat(wrong, {}) is None
 
 
+def test_a_shape_is_not_taken_for_a_format(tmp_path: Path) -> None:
+    """A size of 102 is the letter of float32 in memory."""
+    small = np.zeros((3, ord("f")), np.float32)
+    signature = _core.Signature(list("abu"), [small] * 3, [0, 1, 2], [], [((1,), small.dtype)] * 2, np.empty)
+    with flexnn.Session(write(tmp_path / "net.onnx", 3), threads=1) as session:
+        session.run(None, arrays(3, 0))
+        bound = session._run._bound.program.core  # type: ignore[attr-defined]
+        assert bound.repeat(signature, dict.fromkeys("abu", np.zeros(3, np.float32))) is None
+        with pytest.raises(ValueError, match="1224 bytes, not 48"):
+            bound.repeat(signature, dict.fromkeys("abu", small))
+
+
 def test_numbers_that_decide_the_path_are_compared(tmp_path: Path) -> None:
     """A scalar input decides a branch: runs with the same number need no walk, those with another take the other."""
     rate = helper.make_tensor_value_info("rate", TensorProto.INT64, [])

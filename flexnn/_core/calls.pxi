@@ -2,7 +2,7 @@
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT
 from cpython.object cimport PyObject
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.string cimport memcmp, strcmp
+from libc.string cimport memcmp, strlen
 
 cdef extern from "Python.h":
     object PyObject_Call(object function, object arguments, PyObject *names)
@@ -81,14 +81,14 @@ cdef class Signature:
         cdef bytes form = self.forms[i], numbers
         cdef const char *wanted = form
         cdef const char *known
-        cdef Py_ssize_t shape_bytes = view.ndim * <Py_ssize_t>sizeof(Py_ssize_t)
+        cdef size_t shape_bytes = view.ndim * sizeof(Py_ssize_t), format_bytes = strlen(view.format)
         if self.numbers is not None and self.numbers[i] is not None:
             numbers = self.numbers[i]
             known = numbers
             if view.len != len(numbers) or memcmp(view.buf, known, len(numbers)) != 0:
                 return False
-        return (shape_bytes < len(form) and strcmp(view.format, wanted + shape_bytes) == 0
-                and memcmp(<const void *>view.shape, wanted, shape_bytes) == 0 and <size_t>view.buf % view.itemsize == 0)
+        return (shape_bytes + format_bytes == <size_t>len(form) and memcmp(<const void *>view.shape, wanted, shape_bytes) == 0
+                and memcmp(view.format, wanted + shape_bytes, format_bytes) == 0 and <size_t>view.buf % view.itemsize == 0)
 
     cdef _Call _call(self, feed, list into=None):
         """The arrays of a run; None where the feed is no dictionary of arrays that are like those of the signature.
