@@ -153,6 +153,8 @@ static void expect(const check_case *c, check_expected *e) {
     const fx_conv_params *p = &c->params.conv;
     const int wide = p->cin / p->group, decoded = p->sums == FX_DTYPE_I8 ? 0 : wide, taps = p->kh * p->kw;
     double largest = 0, *w = calloc((size_t)(taps * wide), sizeof *w);
+    if (!w)
+        abort();
     for (int pass = !is_winograd(c->kernel); pass < 2; pass++)
         for (int o = 0; o < p->cout; o++) {
             for (int t = 0; t < taps; t++)
