@@ -37,9 +37,8 @@ static struct {
     long errors_count;
     atomic_int is_cold;    /* the page cache holds nothing */
     atomic_int is_blocked; /* the device does not answer */
-    atomic_int
-        is_patient;  /* sleeps that have an end last for minutes: until what they wait for, on a busy machine, too */
-    atomic_int cpus; /* 0: as many as there are */
+    atomic_int is_patient; /* sleeps that have an end last for minutes, so that a busy machine changes nothing */
+    atomic_int cpus;       /* 0: as many as there are */
 } failing;
 
 static void arm(int kind, long number, int is_sticky, int error) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-HANG_SECONDS = 300
+HANG_SECONDS = 600
 """Time after which a test, or what it waits for, hangs. A guard, no bound of what is tested."""
 
 
