@@ -141,8 +141,47 @@ def test_conv_transpose_shapes(attrs):
 
 def test_conv_transpose_in_blocks_needs_no_zeros():
     graph = check_model(conv_model((1, 5, 4, 3), (5, 4, 2, 3), op="ConvTranspose", strides=[2, 3]))
-    assert "pad" not in ops_of(graph)
+    assert set(ops_of(graph)) == {"conv", "depth_to_space", "copy"}
     check_model(conv_model((1, 5, 7), (5, 4, 2), op="ConvTranspose", strides=[2]))
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_conv_transpose_in_blocks_of_random_shapes(data):
+    """Pads beyond a block and beyond the kernel, kernels longer and shorter than the stride, few and many channels."""
+    rank = data.draw(st.integers(1, 2))
+    draw = [[data.draw(st.integers(*ends)) for _ in range(rank)] for ends in ((1, 9), (1, 5), (1, 5), (0, 4))]
+    kernel, strides, size, extra = draw
+    extra = [e % s for e, s in zip(extra, strides, strict=True)]
+    whole = [(n - 1) * s + k + e for n, s, k, e in zip(size, strides, kernel, extra, strict=True)]
+    before = [data.draw(st.integers(0, min(k + 2, d - 1))) for k, d in zip(kernel, whole, strict=True)]
+    after = [data.draw(st.integers(0, min(k + 2, d - 1 - b))) for k, d, b in zip(kernel, whole, before, strict=True)]
+    group, cin, cout = data.draw(st.sampled_from([(1, 3, 1), (1, 3, 3), (1, 3, 16), (1, 3, 18), (3, 6, 5), (8, 8, 1)]))
+    attrs = {"strides": strides, "pads": before + after, "output_padding": extra, "group": group}
+    check_model(conv_model((2, cin, *size), (cin, cout, *kernel), bias=True, op="ConvTranspose", **attrs))
+
+
+@pytest.mark.parametrize(("kernel", "cout"), [(4, 4), (4, 24), (3, 24), (5, 24)])
+def test_conv_transpose_stores_its_weights_once(kernel, cout):
+    model = conv_model((1, 5, 6, 6), (5, cout, kernel, kernel), bias=False, op="ConvTranspose", strides=[2, 2])
+    graph = check_model(model)
+    numbers = sum(np.count_nonzero(np.concatenate(list(w.panels))) for w in graph.weights)
+    assert numbers == 5 * cout * kernel * kernel
+    assert "pad" not in ops_of(graph)
+
+
+@pytest.mark.parametrize("kernel", [3, 4])
+def test_what_follows_a_conv_transpose_is_part_of_it(kernel):
+    """A BatchNormalization and an activation, where places of a block are computed together and apart."""
+    norm = {name: np.abs(weights(24, seed=i)) for i, name in enumerate(("scale", "shift", "mean", "var"))}
+    nodes = [
+        helper.make_node("ConvTranspose", ["x", "w"], ["c"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", ["c", *norm], ["b"]),
+        helper.make_node("Relu", ["b"], ["y"]),
+    ]
+    graph = check_model(model_of(nodes, {"x": (2, 5, 6, 4)}, ["y"], norm | {"w": weights(5, 24, kernel, kernel)}))
+    assert set(ops_of(graph)) <= {"conv", "concat", "depth_to_space", "copy"}
+    assert all(node.attrs["act"] == "relu" for node in graph.nodes if node.op == "conv")
 
 
 @settings(max_examples=80)

@@ -61,7 +61,7 @@ def test_transposed_convolution(group, stride):
     node, constants = restored(numbers_of_type(np.int8, 16, 20, 2, 2), steps(20), None, 1)
     conv = helper.make_node("ConvTranspose", ["x", "w"], ["y"], group=group, strides=[stride, stride])
     graph = check_model(model_of([node, conv], {"x": (1, 16, 5, 6)}, ["y"], constants))
-    assert forms(graph) == ["s8"]
+    assert set(forms(graph)) == {"s8"}
 
 
 def test_one_dimension_depthwise_and_groups():

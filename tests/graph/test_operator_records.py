@@ -158,6 +158,7 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "resample": (f32((1, 4, 4, 3)), {**RESAMPLE, "sizes": [8, 8], "scale_h": 2.0, "scale_w": 2.0}),
     "copy": (f32((2, 3)), {"perm": [1, 0], "expand": [0, 0]}),
     "pad": (f32((2, 3)), {**PAD, "value_int": 0}),
+    "depth_to_space": (f32((1, 4, 4, 12)), {"blocks": [2, 2], "crop": [1, 1, 0, 1]}),
     "gather": ([((4, 3), "f32"), ((2,), "i64")], {"axis": 0}),
     "cast": (f32((2, 3)), {"to": "i64"}),
     "matmul": (f32((2, 3), (3, 4)), {"sums": "f32", **NO_ACT}),

@@ -397,6 +397,13 @@ def _pad(graph: Graph, node: Node, x: Array) -> Array:
     return wide[tuple(slice(max(-b, 0), d - max(-a, 0)) for b, a, d in zip(before, after, wide.shape, strict=True))]
 
 
+def _depth_to_space(graph: Graph, node: Node, x: Array) -> Array:
+    (sh, sw), (top, left, bottom, right) = node.attrs["blocks"], node.attrs["crop"]
+    n, h, w, c = x.shape
+    whole = x.reshape(n, h, w, sh, sw, -1).transpose(0, 1, 3, 2, 4, 5).reshape(n, h * sh, w * sw, c // (sh * sw))
+    return whole[:, top : h * sh - bottom, left : w * sw - right]
+
+
 def _gather(graph: Graph, node: Node, data: Array, indices: Array) -> Array:
     return data.take(indices, axis=int(node.attrs["axis"]))
 
@@ -593,6 +600,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "resample": _resample,
     "copy": _copy,
     "pad": _pad,
+    "depth_to_space": _depth_to_space,
     "gather": _gather,
     "gather_panels": _gather_panels,
     "cast": _cast,

@@ -264,6 +264,7 @@ LOWERINGS: Registry[Lowering] = Registry(
         "recurrent": "GRU LSTM RNN",
         "sampling": "GridSample RoiAlign",
         "state": "flexnn.CachedAttention flexnn.CrossAttention flexnn.KeptOnce flexnn.PastLengths",
+        "transposed": "ConvTranspose",
         "trees": "flexnn.Trees",
     },
 )

@@ -18,6 +18,7 @@ from .constant import Const, Narrow, depends, of_integers, sizes_const, table_pa
 from .context import Context, Value, lowers
 from .elementwise import emit_binary, emit_cast
 from .moving import moving_slice
+from .spatial import from_image, to_image
 
 
 @lowers("Reshape")
@@ -320,7 +321,7 @@ def tile(ctx: Context) -> list[Value]:
 
 @lowers("DepthToSpace", "SpaceToDepth")
 def depth_to_space(ctx: Context) -> list[Value]:
-    """Blocks of pixels to channels and back, as reshape, transpose, reshape."""
+    """Blocks of pixels to channels and back: as reshape, transpose, reshape where a channel's pixels are together."""
     x = ctx.input(0)
     n, c, h, w = ctx.shape(x) if len(ctx.shape(x)) == 4 else (0, 0, 0, 0)
     b = ctx.integer("blocksize", 0)
@@ -333,9 +334,9 @@ def depth_to_space(ctx: Context) -> list[Value]:
         return [ctx.reshape(ctx.transpose(y, [0, 3, 5, 1, 2, 4]), (n, c * b * b, h // b, w // b))]
     if c % (b * b):
         raise ctx.error(f"blocksize {b} does not fit shape {ctx.shape(x)}")
-    depth = c // (b * b)
     if ctx.text("mode", "DCR") == "DCR":
-        y, perm = ctx.reshape(x, (n, b, b, depth, h, w)), [0, 3, 4, 1, 5, 2]
-    else:
-        y, perm = ctx.reshape(x, (n, depth, b, b, h, w)), [0, 1, 4, 2, 5, 3]
-    return [ctx.reshape(ctx.transpose(y, perm), (n, depth, h * b, w * b))]
+        y = ctx.emit("depth_to_space", [to_image(ctx, x)], {"blocks": [b, b], "crop": [0] * 4})
+        return [from_image(ctx, y, 2)]
+    depth = c // (b * b)
+    y = ctx.transpose(ctx.reshape(x, (n, depth, b, b, h, w)), [0, 1, 4, 2, 5, 3])
+    return [ctx.reshape(y, (n, depth, h * b, w * b))]

@@ -232,6 +232,27 @@ def cut_resize(node: Node, cut: Cut) -> dict[str, Attr]:
     return node.attrs | {"sizes": sizes, "part": [cut.rows[0], cut.output[1], cut.taken[0], cut.shape[1]]}
 
 
+def block_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
+    """Return the rows whose blocks of pixels hold rows of the output."""
+    if axis == 0:
+        return (Need(0),)
+    if axis not in (1, 2):
+        return None
+    before = ints_attr(node, "crop")[axis - 1]
+    return (Need(axis, 1, before, before, ints_attr(node, "blocks")[axis - 1]),)
+
+
+def cut_blocks(node: Node, cut: Cut) -> dict[str, Attr]:
+    """Return attributes that leave out what of the first and the last block these rows are without."""
+    if not cut.axis:
+        return node.attrs
+    side, crop = cut.axis - 1, list(ints_attr(node, "crop"))
+    block, count = ints_attr(node, "blocks")[side], cut.rows[1] - cut.rows[0]
+    crop[side] += cut.rows[0] - cut.taken[0] * block
+    crop[side + 2] = (cut.taken[1] - cut.taken[0]) * block - crop[side] - count
+    return node.attrs | {"crop": crop}
+
+
 def copy_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
     """Return the same rows, which a transposition may find on another axis."""
     perm = ints_attr(node, "perm")

@@ -1,15 +1,25 @@
-"""Operators over images [n,h,w,c] without weights: pooling, resizing."""
+"""Operators over images [n,h,w,c] without weights: pooling, resizing, blocks of pixels from channels."""
 
 from __future__ import annotations
 
 import math
 
-from ..attributes import Float, Int, float_attr, int_attr, ints_attr, node_error
-from ..ir import Node, Shape, Tensor
+from ..attributes import Float, Int, Ints, float_attr, int_attr, ints_attr, node_error
+from ..ir import DTYPES, Node, Shape, Tensor
 from ..strided import fits_inner
 from .fields import PAIR, SPATIAL, enum, enum_index, image, pixel_strides, window_fields, window_sizes
-from .record import FLOAT, Cost, Operator, Values, always_together
-from .rows import cut_resize, cut_window, no_halves, resample_reach, resample_rows, resize_rows, window_rows
+from .record import ANY_DTYPE, FLOAT, Cost, Operator, Values, always_together
+from .rows import (
+    block_rows,
+    cut_blocks,
+    cut_resize,
+    cut_window,
+    no_halves,
+    resample_reach,
+    resample_rows,
+    resize_rows,
+    window_rows,
+)
 
 
 def _infer_pool(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -60,6 +70,23 @@ def _encode_map(node: Node, x: Tensor, y: Tensor) -> Values:
     part = ints_attr(node, "part") if "part" in node.attrs else [0] * 4  # of a node that computes some rows alone
     values |= zip(("y_row", "all_oh", "x_row", "all_h"), part, strict=True)
     return values | pixel_strides("x", x) | pixel_strides("y", y)
+
+
+def _infer_depth_to_space(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    n, h, w, c = image(node, shapes[0])
+    (sh, sw), (top, left, bottom, right) = ints_attr(node, "blocks"), ints_attr(node, "crop")
+    height, width = h * sh - top - bottom, w * sw - left - right
+    if c % (sh * sw) or max(top, bottom) >= sh or max(left, right) >= sw or min(height, width) < 1:
+        raise node_error(node, f"blocks of {sh} x {sw} less {top, left, bottom, right} do not fit shape {shapes[0]}")
+    return (n, height, width, c // (sh * sw)), dtypes[0]
+
+
+def _encode_depth_to_space(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    (n, h, w, _), (_, oh, ow, c) = inputs[0].shape, y.shape
+    (sh, sw), (top, left, _, _) = ints_attr(node, "blocks"), ints_attr(node, "crop")
+    values: Values = {"elem_bytes": DTYPES[y.dtype].itemsize, "n": n, "h": h, "w": w, "c": c, "oh": oh, "ow": ow}
+    values |= {"sh": sh, "sw": sw, "top": top, "left": left}
+    return values | pixel_strides("x", inputs[0]) | pixel_strides("y", y)
 
 
 RESAMPLE_TAPS = 256
@@ -142,5 +169,27 @@ OPERATORS = (
         has_panels=False,
         kernels=(),
         cost=Cost(passes=8.0),
+    ),
+    Operator(
+        name="depth_to_space",
+        # Height and width of the block of pixels that a pixel's channels are; rows and columns left out of the first
+        # and last blocks: top, left, bottom, right.
+        attrs={"blocks": PAIR, "crop": Ints(4)},
+        inputs=(1, 1),
+        dtypes=ANY_DTYPE,
+        infer=_infer_depth_to_space,
+        encode=_encode_depth_to_space,
+        strided=(fits_inner,) * 2,
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
+        rows=block_rows,
+        cut=cut_blocks,
+        halves=no_halves,
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=1.5),
     ),
 )

@@ -14,6 +14,7 @@ from ..tables import table_of
 from .activations import fuse_activations, recognise_activations
 from .affine import fold_affine
 from .attention import fuse_attention
+from .blocks import compute_before_blocks
 from .cleanup import cleanup, compact
 from .flatten import fold_flatten
 from .grouped import merge_groups
@@ -47,6 +48,7 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     merge_groups,
     recognise_activations,
     fold_padding,
+    compute_before_blocks,
     _of_bytes("byte_moves", "move_bytes"),
     fold_affine,
     _of_bytes("byte_tables", "tabulate"),

@@ -22,7 +22,7 @@ HALF = {
     "reduce": "reduce_f16",
 }
 """Operators of float32, and those that take 16 bits, too."""
-_MOVES = ("reshape", "slice", "concat", "copy", "pad", "gather")
+_MOVES = ("reshape", "slice", "concat", "copy", "pad", "gather", "depth_to_space")
 _CONVERTED = ".wide"
 _MAPS = ("conv", "dwconv", "pool")
 _REDUCTIONS = ("sum", "mean", "max", "min")

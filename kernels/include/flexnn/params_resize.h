@@ -1,4 +1,4 @@
-/* Fields of operators that resize maps of floats, for params.h. */
+/* Fields of operators that make maps of other sizes, for params.h. */
 #ifndef FLEXNN_PARAMS_RESIZE_H
 #define FLEXNN_PARAMS_RESIZE_H
 
@@ -17,6 +17,13 @@
 #define FX_RESAMPLE_FIELDS(I, F)                                                                                      \
     I(is_cubic) I(is_antialiased) I(is_exclusive) I(coord) I(n) I(h) I(w) I(c) I(oh) I(ow) I(x_sn) I(x_sh) I(x_sw)    \
     I(y_sn) I(y_sh) I(y_sw) F(scale_h) F(scale_w) F(a) I(y_row) I(all_oh) I(x_row) I(all_h)
+
+/* Channels x[n,h,w,(sh,sw,c)] of a pixel as the block of sh x sw pixels that they are, less `top` rows and `left` columns
+ * at the beginning: y[n,i,j] = x[n,(i+top)/sh,(j+left)/sw,((i+top)%sh,(j+left)%sw)], i < oh, j < ow. Elements of
+ * elem_bytes (1, 2, 4, 8); top < sh, left < sw. */
+#define FX_DEPTH_TO_SPACE_FIELDS(I, F)                                                                                \
+    I(elem_bytes) I(n) I(h) I(w) I(c) I(sh) I(sw) I(top) I(left) I(oh) I(ow) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh)  \
+    I(y_sw)
 
 /* clang-format on */
 

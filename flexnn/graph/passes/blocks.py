@@ -1,0 +1,61 @@
+"""What computes element by element on blocks of pixels computes on the channels that these are made of.
+
+So products and sums with constants and activations behind a transposed convolution become part of the convolutions
+that compute it, as they do behind any other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..build import add_array
+from ..ir import Graph, Node
+from .affine import channel_values
+from .rewrite import Rewriter
+
+_KINDS = ("add", "sub", "mul", "div")
+
+
+def compute_before_blocks(graph: Graph) -> None:
+    """Have unary nodes, and binary ones with constants for each channel, compute before a ``depth_to_space`` whose only
+    readers they are, and before the concatenation of its channels.
+    """
+    uses = Rewriter(graph)
+    for node in [node for node in graph.nodes if node.op == "depth_to_space"]:
+        while _rise(uses, node):
+            pass
+    uses.flush()
+
+
+def _rise(uses: Rewriter, blocks: Node) -> bool:
+    """Move the node behind before the blocks."""
+    y = blocks.outputs[0]
+    node = uses.only_consumer(y)
+    if node is None or uses.shape(node.outputs[0]) != uses.shape(y):
+        return False
+    values: np.ndarray | None = None
+    if node.op == "binary" and node.attrs["kind"] in _KINDS and node.inputs.count(y) == 1:
+        values = channel_values(uses.graph, node.inputs[1 - node.inputs.index(y)], uses.shape(y)[-1])
+    if node.op != "unary" and values is None:
+        return False
+    x = blocks.inputs[0]
+    joined = uses.producer.get(x)
+    if joined is None or joined.op != "concat" or uses.only_consumer(x) is not blocks:
+        joined = None
+    parts = joined.inputs if joined else [x]
+    made = [_emit(uses, blocks, node, part, values) for part in parts]
+    before = uses.emit(blocks, "concat", made, joined.attrs) if joined else made[0]
+    uses.feed(blocks, [before])
+    uses.replace(node.outputs[0], y)
+    uses.remove(node)
+    return True
+
+
+def _emit(uses: Rewriter, blocks: Node, node: Node, part: int, values: np.ndarray | None) -> int:
+    """Add what ``node`` computes of some of the channels."""
+    if values is None:
+        return uses.emit(blocks, "unary", [part], dict(node.attrs))
+    constant = np.tile(values.astype(np.float32), uses.shape(part)[-1] // values.size)
+    other = add_array(uses.graph, f"{node.name}.channels", constant)
+    inputs = [part, other] if node.inputs[0] == blocks.outputs[0] else [other, part]
+    return uses.emit(blocks, "binary", inputs, dict(node.attrs))
