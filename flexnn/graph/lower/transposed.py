@@ -129,7 +129,7 @@ class _Axis(NamedTuple):
 
     def places(self, is_apart: bool) -> list[_Places]:
         """Return a block's places: each with its own taps if ``is_apart``, or all with as many taps."""
-        taps = [-(-(self.kernel - place) // self.stride) for place in range(self.stride)]
+        taps = [max(-(-(self.kernel - place) // self.stride), 1) for place in range(self.stride)]
         return [_Places(i, 1, n) for i, n in enumerate(taps)] if is_apart else [_Places(0, self.stride, taps[0])]
 
 

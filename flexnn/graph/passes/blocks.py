@@ -1,7 +1,6 @@
-"""What computes element by element on blocks of pixels computes on the channels that these are made of.
+"""Products, sums and activations behind blocks of pixels compute on the channels that these are made of.
 
-So products and sums with constants and activations behind a transposed convolution become part of the convolutions
-that compute it, as they do behind any other.
+So they become part of the convolutions that compute a transposed one, as they do behind any other.
 """
 
 from __future__ import annotations

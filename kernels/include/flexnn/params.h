@@ -261,8 +261,7 @@
     X(RESAMPLE, resample, 1, 0)                                                                                        \
     FX_OPS_STATE(X)                                                                                                    \
     FX_OPS_BYTES(X)                                                                                                    \
-    FX_OPS_F16(X)                                                                                                      \
-    X(DEPTH_TO_SPACE, depth_to_space, 1, 0)
+    FX_OPS_F16(X) X(DEPTH_TO_SPACE, depth_to_space, 1, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
