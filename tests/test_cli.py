@@ -174,6 +174,11 @@ def test_output_into_a_pipe_does_not_replace_it(artifact: Path, tmp_path: Path) 
     assert read[0].startswith(b"PK")
 
 
+def test_output_into_a_device(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Was "internal: argument out of range", as the device says that it has places."""
+    assert main(["run", str(artifact), "--repeat", "1", "--output", "/dev/null"]) == 0, capsys.readouterr()
+
+
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_standard_output_that_cannot_be_written(artifact: Path, tmp_path: Path, command: str) -> None:
     with open("/dev/full", "w") as full:
