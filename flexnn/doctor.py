@@ -22,8 +22,8 @@ REQUEST_BYTES = 1 << 20
 
 
 def examine(path: str, root: Path = Path("/")) -> dict[str, Any]:
-    """Return the report as JSON values; ``path`` is a file or folder on the storage to time. Raises OSError if it is not
-    there.
+    """Return the report as JSON values; ``path`` is a file or folder on the storage to time. Raises OSError where it
+    is missing.
     """
     flops, memory_rate = _core.measure_rates()
     found = warnings(root)

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import flexnn
+from flexnn.cli import main
 from tests.support.hangs import HANG_SECONDS
 from tests.support.sessions import feed, smallest, write_model, write_wide_model
 

@@ -19,7 +19,7 @@ from flexnn.quick_dataclass import quick_dataclass
 from flexnn.session import Session
 
 from .drafting import Lookup, Width
-from .gguf_file import is_gguf, open_gguf
+from .gguf_file import open_gguf
 from .pieces import Stream
 from .sampling import Sampler, Sampling
 from .stepping import ROWS, Decoder
@@ -74,9 +74,6 @@ class LanguageModel:
         FlexNNError.
         """
         name = os.fsdecode(path)
-        with open(name, "rb") as file:
-            if not is_gguf(file.read(4)):
-                raise GraphError(f"{name}: not a GGUF file: text needs its tokenizer")
         opened = open_gguf(name)
         try:
             self.tokens = Tokens(opened)
