@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flexnn import _core
+from flexnn.files import unnamed
 from flexnn.system.groups import group_limit
 
 PROBE_BYTES = 64 << 20
@@ -21,14 +22,23 @@ REQUEST_BYTES = 1 << 20
 
 
 def examine(path: str, root: Path = Path("/")) -> dict[str, Any]:
-    """Return the report as JSON values; ``path`` is a file or folder on the storage to time. Raises OSError."""
+    """Return the report as JSON values; ``path`` is a file or folder on the storage to time. Raises OSError where it
+    is missing.
+    """
     flops, memory_rate = _core.measure_rates()
+    found = warnings(root)
+    storage = _storage(path, root)
+    try:
+        rates = read_rates(path)
+    except OSError as error:  # full, or not to be written or read: the rest is known all the same
+        rates = dict.fromkeys(("direct_mb_per_s", "buffered_mb_per_s"))
+        found.append(f"reading from {path} cannot be timed: {error.strerror}")
     return {
         "cpu": _cpu(root)
         | {"gflops_per_thread": round(flops / 1e9, 1), "memory_gb_per_s": round(memory_rate / 1e9, 1)},
         "memory": _memory(root),
-        "storage": _storage(path, root),
-        "warnings": warnings(root),
+        "storage": storage | rates,
+        "warnings": found,
     }
 
 
@@ -118,33 +128,35 @@ def _storage(path: str, root: Path) -> dict[str, Any]:
         fields = line.split()
         if f"{os.major(device)}:{os.minor(device)}" in fields[2:3] and "-" in fields:
             mount, kind = fields[4], fields[fields.index("-") + 1]
-    return {"path": path, "mount": mount, "file_system": kind} | read_rates(path)
+    return {"path": path, "mount": mount, "file_system": kind}
 
 
 def read_rates(path: str) -> dict[str, float | None]:
     """Return the MB/s of reads that the page cache does not answer: with O_DIRECT (None if the file system does not
     support it), and buffered. ``path`` is a file, or a folder in which a file is made while measuring.
     """
-    made = None
-    if os.path.isdir(path):
-        made = path = os.path.join(path, f".flexnn-doctor-{os.urandom(16).hex()}")
+    if not os.path.isdir(path):
+        return _rates(path)
+    probe = unnamed(path)  # a process that is killed meanwhile leaves nothing
     try:
-        if made:
-            with open(path, "xb") as file:
-                for _ in range(PROBE_BYTES // REQUEST_BYTES):
-                    file.write(os.urandom(REQUEST_BYTES))  # not zeros: a file system may not store those
-                os.fsync(file.fileno())
-        return {"direct_mb_per_s": _rate(path, os.O_DIRECT), "buffered_mb_per_s": _rate(path, 0)}
+        with open(probe.fd, "wb", closefd=False) as file:
+            for _ in range(PROBE_BYTES // REQUEST_BYTES):
+                file.write(os.urandom(REQUEST_BYTES))  # not zeros: a file system may not store those
+            os.fsync(file.fileno())
+        return _rates(f"/proc/self/fd/{probe.fd}")
     finally:
-        if made and os.path.exists(made):
-            os.unlink(made)
+        probe.close()
+
+
+def _rates(path: str) -> dict[str, float | None]:
+    return {"direct_mb_per_s": _rate(path, os.O_DIRECT), "buffered_mb_per_s": _rate(path, 0)}
 
 
 def _rate(path: str, flag: int) -> float | None:
     import mmap
 
     try:
-        fd = os.open(path, os.O_RDONLY | flag)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flag)  # a FIFO must not make us wait
     except OSError:
         if flag:
             return None

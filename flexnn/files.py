@@ -368,7 +368,7 @@ def _sync(fd: int) -> None:
         try:
             os.fsync(fd)
         except OSError as error:
-            failed.append(error)
+            failed.append(error.with_traceback(None))
         finally:
             is_over.release()
 
@@ -378,7 +378,11 @@ def _sync(fd: int) -> None:
         wait()
     is_over.acquire()
     if failed:
-        raise failed[0]
+        error = failed.pop()
+        try:
+            raise error
+        finally:
+            del error  # or it holds itself, by this frame
 
 
 def _sync_folder(fd: int) -> None:

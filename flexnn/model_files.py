@@ -33,9 +33,10 @@ def check_regular(source: str) -> None:
 
 
 def is_gguf(path: str) -> bool:
-    """Return whether a file is a GGUF file: its first bytes say so. Raises OSError."""
+    """Return whether a file is a GGUF file: its first bytes say so. Raises OSError, CompileError."""
     from flexnn.llm import gguf_file  # other models do without
 
+    check_regular(path)
     with open(path, "rb") as file:
         return gguf_file.is_gguf(file.read(4))
 

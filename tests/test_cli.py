@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import flexnn
+from flexnn.cli import main
 from tests.support.hangs import HANG_SECONDS
 from tests.support.sessions import feed, smallest, write_model, write_wide_model
 
@@ -172,6 +173,11 @@ def test_output_into_a_pipe_does_not_replace_it(artifact: Path, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     assert pipe.is_fifo()
     assert read[0].startswith(b"PK")
+
+
+def test_output_into_a_device(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Was "internal: argument out of range", as the device says that it has places."""
+    assert main(["run", str(artifact), "--repeat", "1", "--output", "/dev/null"]) == 0, capsys.readouterr()
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])

@@ -83,6 +83,21 @@ def test_times_a_file_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_storage_that_cannot_be_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest was not reported either, and a FIFO waited for its other end."""
+    os.mkfifo(tmp_path / "fifo")
+
+    def full(_: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(doctor, "unnamed", full)
+    for path, why in ((tmp_path / "fifo", "seek"), (tmp_path, "No space left")):
+        report = doctor.examine(str(path))
+        assert report["storage"]["buffered_mb_per_s"] is None
+        assert why in report["warnings"][-1]
+        assert "not possible" in doctor.summary(report)
+
+
 def test_command(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "flexnn", "doctor", str(tmp_path), "--json"]
     report = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)

@@ -129,7 +129,7 @@ MAY_IMPORT = {
     },
     "ray": {"graph", "planned", "session", "units"},
     "backend": {"compiler", "graph", "session"},
-    "doctor": {"_core", "system"},
+    "doctor": {"_core", "files", "system"},
     "system": {"errors", "planning", "units"},
     "cli": {
         "benchmark",

@@ -7,6 +7,7 @@ line ``error: …``; 1: anything else.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = _warn
     if sys.stdout is None:
         return _fail("standard output is closed", 2)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names that its encoding lacks are no error
     try:
         command: Callable[[argparse.Namespace], int | None] = options.command
         status = command(options) or 0

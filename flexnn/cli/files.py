@@ -8,7 +8,7 @@ import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -77,9 +77,16 @@ def written(path: str) -> Iterator[IO[bytes]]:
     special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
     try:
         with open(path, "wb") if special else replacing(path) as file:
-            yield file
+            yield cast(IO[bytes], _Stream(file)) if special else file
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
+
+
+class _Stream:
+    """A file that is written front to back, although it may say that it has places: zipfile believed /dev/null."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.write, self.flush = file.write, file.flush
 
 
 def _stored(outputs: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:

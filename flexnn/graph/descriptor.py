@@ -76,7 +76,7 @@ def _read_apart(fd: int, view: memoryview, offset: int) -> int:
         try:
             found.append(os.preadv(own.fd, [buffer], offset))
         except BaseException as error:
-            found.append(error)
+            found.append(error.with_traceback(None))
         finally:
             done.release()
 
@@ -85,8 +85,11 @@ def _read_apart(fd: int, view: memoryview, offset: int) -> int:
     except RuntimeError:  # no threads are left
         return os.preadv(fd, [view], offset)
     done.acquire()
-    count = found[0]
+    count = found.pop()
     if isinstance(count, BaseException):
-        raise count
+        try:
+            raise count
+        finally:  # its frames hold it, and a descriptor and the buffer with it, until Python collects garbage
+            del count, read
     view[:count] = memoryview(buffer)[:count]
     return count

@@ -4,6 +4,8 @@ and offset is checked before anything is made of it, and strings stay bytes unti
 
 from __future__ import annotations
 
+import os
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import field
@@ -132,8 +134,10 @@ def is_gguf(head: bytes) -> bool:
 
 def open_gguf(path: str) -> GgufFile:
     """Open the file at ``path``. Raises OSError, or GraphError with one line saying what is malformed."""
-    opened = GgufFile(Descriptor(path))
+    opened = GgufFile(Descriptor(path, os.O_NONBLOCK))  # a FIFO must not make us wait
     try:
+        if not stat.S_ISREG(os.fstat(opened.file.fd).st_mode):
+            raise GraphError("not a regular file")
         _read_head(opened)
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
@@ -143,7 +147,7 @@ def open_gguf(path: str) -> GgufFile:
 def _read_head(opened: GgufFile) -> None:
     cursor = _Cursor(opened.file)
     if cursor.take(4) != MAGIC:
-        raise GraphError("not a GGUF file")
+        raise GraphError("not a GGUF file: text needs its tokenizer")
     version = cursor.whole("<I")
     if version not in _VERSIONS:
         swapped = int.from_bytes(version.to_bytes(4, "little"), "big")

@@ -19,7 +19,7 @@ from flexnn.quick_dataclass import quick_dataclass
 from flexnn.session import Session
 
 from .drafting import Lookup, Width
-from .gguf_file import is_gguf, open_gguf
+from .gguf_file import open_gguf
 from .pieces import Stream
 from .sampling import Sampler, Sampling
 from .stepping import ROWS, Decoder
@@ -74,13 +74,13 @@ class LanguageModel:
         FlexNNError.
         """
         name = os.fsdecode(path)
-        with open(name, "rb") as file:
-            if not is_gguf(file.read(4)):
-                raise GraphError(f"{name}: not a GGUF file: text needs its tokenizer")
         opened = open_gguf(name)
         try:
             self.tokens = Tokens(opened)
             self.template = opened.text("tokenizer.chat_template", "")
+            table = opened.tensors.get("token_embd.weight")
+            if table is not None and table.shape[0] != len(self.tokens):
+                raise GraphError(f"{len(self.tokens)} tokens have a text, and {table.shape[0]} a row of the table")
         except GraphError as error:
             raise GraphError(f"{name}: {error}") from None
         opened.file.close()
@@ -94,8 +94,7 @@ class LanguageModel:
             drafts = False  # logits of many rows are what the budget does not hold
             self.session = Session(runs, kv_capacity=capacity, reuse_outputs=True, **how)
         if artifact is not None:
-            table = opened.tensors.get("token_embd.weight")
-            self._check_artifact(runs, name, table.shape[0] if table else len(self.tokens))
+            self._check_artifact(runs, name, len(self.tokens))
         self.decoder = Decoder(self.session, capacity, has_all_rows=drafts)
         self.speed = Speed()
         self._held: list[int] = []

@@ -22,9 +22,13 @@ _UNKNOWN, _CONTROL, _USER, _BYTE = 2, 3, 4, 6
 _SPACE = "\u2581"
 _BYTE_TEXT = re.compile("<0x[0-9A-Fa-f]{2}>")
 TOKEN_BYTES_MAX = 4096
-PIECES_MAX, JOINS_MAX = 1 << 23, 1 << 20
+PIECES_MAX, JOINS_MAX, JOINED_MAX = 1 << 23, 1 << 20, 1 << 24
 """Most characters of all pieces with scores, and most ways to join two of them to a third, each of which takes some
-hundred bytes.
+hundred bytes and its characters.
+"""
+APART_MAX = 1 << 20
+"""Most bytes of all tokens that are found in a text before it is cut, control tokens and a user's: the library takes
+80 bytes for each of them.
 """
 
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -156,6 +160,9 @@ def _cutter(opened: GgufFile, model: str, texts: Sequence[str], kinds: np.ndarra
         made = _pieces(opened, texts, kinds)
     else:
         raise GraphError(f"metadata: tokenizer.ggml.model {model!r} is not supported (gpt2 and llama are)")
+    apart = np.flatnonzero((kinds == _CONTROL) | (kinds == _USER)).tolist()
+    if sum(len(texts[i].encode()) for i in apart) > APART_MAX:
+        raise GraphError(f"metadata: tokenizer.ggml.tokens: more than {APART_MAX} bytes of control tokens")
     for kind in (_CONTROL, _USER):
         found = [texts[i] for i in np.flatnonzero(kinds == kind).tolist() if texts[i]]
         added = [tokenizers.AddedToken(text, normalized=False, special=kind == _CONTROL) for text in found]
@@ -203,7 +210,8 @@ def _pieces(opened: GgufFile, texts: Sequence[str], kinds: np.ndarray) -> Cutter
         raise GraphError("metadata: tokenizer.ggml.scores does not fit the tokens")
     vocabulary = {text: i for i, text in enumerate(texts)}
     normal = {texts[i] for i in np.flatnonzero(kinds == 1).tolist()}
-    found = []
+    found: list[tuple[float, int, int]] = []
+    joined = 0
     if sum(map(len, normal)) > PIECES_MAX:
         raise GraphError(f"metadata: tokenizer.ggml.tokens: pieces of more than {PIECES_MAX} characters in all")
     for text in normal:
@@ -211,12 +219,13 @@ def _pieces(opened: GgufFile, texts: Sequence[str], kinds: np.ndarray) -> Cutter
         for cut in range(1, len(text)):
             left, right = text[:cut], text[cut:]
             if left in normal and right in normal:
-                found.append((-float(scores[own]), vocabulary[left], vocabulary[right], left, right))
-        if len(found) > JOINS_MAX:
-            raise GraphError(f"metadata: tokenizer.ggml.tokens: more than {JOINS_MAX} ways to join pieces")
+                found.append((-float(scores[own]), vocabulary[left], vocabulary[right]))
+                joined += len(text)
+        if len(found) > JOINS_MAX or joined > JOINED_MAX:
+            raise GraphError(f"metadata: tokenizer.ggml.tokens: more than {JOINS_MAX} ways to join pieces, or too long")
     found.sort()
     unknown = next((texts[i] for i in np.flatnonzero(kinds == _UNKNOWN).tolist()), None)
-    merges = [pair[3:] for pair in found]
+    merges = [(texts[left], texts[right]) for _, left, right in found]
     made = Tokenizer(_model(models.BPE, vocabulary, merges, byte_fallback=True, fuse_unk=True, unk_token=unknown))
     steps: list[Any] = [normalizers.Replace(" ", _SPACE)]
     if opened.about.get("tokenizer.ggml.add_space_prefix", True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flexnn.errors import FlexNNError, printable
+from flexnn.errors import FlexNNError, one_line, printable
 from flexnn.planning import BudgetError
 
 
@@ -116,6 +116,8 @@ def opening_error(error: Exception, model: str) -> Exception:
     """Return the exception that onnxruntime's users know for an error of opening ``model``."""
     if isinstance(error, BudgetError):
         return OutOfBudget(error.minimum, error.budget, error.how)
+    if isinstance(error, OSError) and error.filename not in (None, model):
+        return Fail(f"{Fail.prefix}{printable(one_line(error))}")  # of the folder of kept artifacts, not of the model
     model = printable(model)
     if isinstance(error, FileNotFoundError):
         return NoSuchFile(

@@ -57,6 +57,15 @@ def test_numbers(artifact: str, capsys: pytest.CaptureFixture[str], number: str)
     refused(["plan", artifact, "--spill", ".", f"--runs-per-day={number}"], capsys)
 
 
+@pytest.mark.parametrize(
+    "arguments", [["compile"], ["compile", "--rows=s8"], ["compile", "--dump=all"], ["chat", "--prompt=x"], ["run"]]
+)
+def test_a_fifo_in_place_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    """Some waited for somebody who writes."""
+    os.mkfifo(tmp_path / "fifo")
+    assert "not a regular file" in refused([*arguments, str(tmp_path / "fifo")], capsys)
+
+
 def test_unknown_arguments(artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Took two lines."""
     for arguments in (["run", artifact, EVIL], ["run", artifact, f"--no{EVIL}"], [EVIL], ["cache", EVIL]):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import flexnn
+from tests.support.gguf_models import write_talker
 from tests.support.sessions import CHANNELS, SIDE, write_branched_model, write_model
 
 TURNS = 8
@@ -24,13 +25,19 @@ import numpy as np
 import flexnn
 
 path, memory, turns, *shape = sys.argv[1:]
-feed = {"x": np.ones([int(extent) for extent in shape], np.float32)}
+from flexnn.graph.descriptor import Descriptor
+x = {"x": np.ones([int(extent) for extent in shape], np.float32)}
 
 def use():
     with flexnn.Session(path, memory or None, threads=2, profile="analytic") as session:
+        feed = {"input_ids": np.ones((1, 1), np.int64)} if session.state_capacity else x
         session.run(None, feed)
         session.memory = "32MiB"
         session.run(None, feed)
+    try:
+        Descriptor("/proc/self/mem").read(0, 4)  # a device that fails: the buffer and a descriptor stayed
+    except OSError:
+        pass
 
 use()
 gc.collect()
@@ -44,10 +51,13 @@ print(dict(Counter(f"{type(o).__module__}.{type(o).__qualname__}" for o in gc.ga
 """In a process of its own: what earlier tests left, and what the runner of tests does meanwhile, is not counted."""
 
 
-@pytest.fixture(params=["closed", "open"])
+@pytest.fixture(params=["closed", "open", "stateful"])
 def artifact(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "closed":
         return Path(flexnn.compile(write_model(tmp_path / "small.onnx")))
+    if request.param == "stateful":
+        write_talker(tmp_path / "t.gguf")
+        return Path(flexnn.compile(tmp_path / "t.gguf", kv_capacity=64))
     return Path(flexnn.compile(write_branched_model(tmp_path / "open.onnx", 24, batch="n")))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +91,16 @@ def test_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check_harmless(capsys.readouterr().err)
     plan = flexnn.plan(artifact, profile="analytic", explain=True)
     check_harmless(plan.summary())
+
+
+def test_names_that_the_terminal_has_no_letters_for(tmp_path: Path) -> None:
+    """Ended the command in an error of the codec."""
+    artifact = flexnn.compile(saved(tmp_path, model_of(evil="模型")))
+    command = [sys.executable, "-P", "-m", "flexnn", "plan", artifact, "--profile", "analytic"]
+    for how in ({"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
+        done = subprocess.run(command, capture_output=True, env=os.environ | how)
+        assert done.returncode == 0, done.stderr
+        assert b"first\\u6a21\\u578b" in done.stdout
 
 
 def test_inputs_keep_their_names(tmp_path: Path) -> None:

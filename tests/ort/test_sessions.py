@@ -99,6 +99,15 @@ def test_what_does_not_open(model: Any, name: str) -> None:
         assert outcome(lambda module=module: module.InferenceSession(model, providers=CPU))[0] == name
 
 
+def test_a_cache_folder_that_cannot_be_used(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Was said to be a model that is no model, or is not there."""
+    for folder in ("/dev/null", "/proc/none"):
+        for name in ("XDG_CACHE_HOME", "TMPDIR"):
+            monkeypatch.setenv(name, folder)
+        with pytest.warns(RuntimeWarning, match="using"), pytest.raises(ours.Fail, match=f"FAIL : {folder}"):
+            ours.InferenceSession(path)
+
+
 def test_missing_inputs(path: str) -> None:
     said = [
         outcome(lambda module=module: module.InferenceSession(path, providers=CPU).run(None, {"x": X}))
