@@ -249,8 +249,8 @@ def test_measuring_keeps_to_the_budget(artifact: str, monkeypatch: pytest.Monkey
 
 
 def test_files_that_an_engine_kept_are_not_measured(wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that is closed while the device keeps a read waiting keeps the files. Closing the session raised OSError:
-    it was to measure the file, which had no descriptor any more.
+    """An engine that is closed while the device keeps a read waiting keeps the files. Closing the session raised
+    OSError: it was to measure the file, which had no descriptor any more.
     """
     budget = streaming_budget(wide)
     monkeypatch.setattr(parts, "LATER_MIN_S", 0.0)

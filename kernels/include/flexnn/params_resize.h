@@ -1,4 +1,4 @@
-/* Fields of operators that resize maps of floats, for params.h. */
+/* Fields of operators that resize maps, for params.h. */
 #ifndef FLEXNN_PARAMS_RESIZE_H
 #define FLEXNN_PARAMS_RESIZE_H
 
