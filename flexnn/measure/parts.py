@@ -133,10 +133,11 @@ class Parts:
     def learn(self, watch: Watch, graph: Graph, costs: Costs | None, plan: Plan) -> None:
         """Keep for later sessions what the runs of a plan's program showed. If they took so long that the time does not
         matter, measure the program thoroughly instead, once, in the arena that it no longer uses: with ``costs``, only
-        what the plan depends on, else all of the graph.
+        what the plan depends on, else all of the graph. A file that a closed engine kept, as its device did not answer,
+        is not measured.
         """
         seconds = min(LATER_SHARE * watch.seconds, LATER_MAX_S)
-        if seconds >= LATER_MIN_S and THOROUGH not in self._kept.tried:
+        if seconds >= LATER_MIN_S and THOROUGH not in self._kept.tried and self._artifact.fd >= 0:
             lack = _all_of(graph) if plan.is_streaming or costs is None else self._close(graph, costs)
             if lack.names:
                 self._measure(graph, plan.arena_bytes, lack._replace(names=lack.names | {THOROUGH}), seconds)

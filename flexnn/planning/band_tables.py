@@ -23,6 +23,8 @@ from .types import I64, Costs
 
 BYTE_WORK = 64
 """Multiplications that take about as long as reading a byte of weights: 40 on a Pi 4 with a USB disk."""
+IMAGE_AXES = 4
+"""Axes of a map."""
 MOVED_WORK = 4
 """Multiplications that take about as long as moving an element."""
 
@@ -110,7 +112,7 @@ class BandTables:
                     self._pitch.setdefault(t.root, t.strides[0])
             return
         for node in graph.nodes:
-            if "pads" in node.attrs or node.op == "resize":
+            if _is_over_images(node):
                 for tensor in (*node.inputs, *node.outputs):
                     view = graph.tensors[tensor]
                     if len(view.shape) == 4 and view.shape[1] > 1:
@@ -137,8 +139,17 @@ class BandTables:
             return
         for tensor, place in zip((node.outputs[0], *node.inputs), (axis, *(need.axis for need in needs)), strict=True):
             view, root = graph.tensors[tensor], self._roots[tensor]
-            if place >= 0 and view.shape[place] > 1:
-                self._pitch.setdefault(root, view.strides[place])
+            if place >= 0 and view.shape[place] > 1 and root not in self._pitch:
+                self._pitch[root] = self._pitch_of(graph, view, root, view.strides[place])
+
+    def _pitch_of(self, graph: Graph, view: Tensor, root: int, stride: int) -> int:
+        """Return how far apart the rows of a root lie, one of whose views has rows ``stride`` apart. Where that view
+        makes pixels of channels, its rows are several of the map that others see.
+        """
+        if len(view.shape) <= IMAGE_AXES:
+            return stride
+        images = [t for t, its in zip(graph.tensors, self._roots, strict=True) if its == root and _is_image(t)]
+        return min([image.strides[1] for image in images if stride % image.strides[1] == 0], default=stride)
 
     def _axis(self, graph: Graph, node: Node) -> int:
         """Return the axis of a node's output that its rows are on, or -1."""
@@ -147,7 +158,7 @@ class BandTables:
             if len(view.shape) > 2 and view.shape[0] == 1 and view.shape[1] > 1:
                 return 1 if view.strides[1] == self._pitch.get(self._roots[node.outputs[0]]) else -1
             return 0 if view.shape and view.shape[0] > 1 else -1
-        if "pads" in node.attrs or node.op == "resize":
+        if _is_over_images(node):
             return 1
         output = graph.tensors[node.outputs[0]]
         known = [self._row_axes(graph, tensor) for tensor in node.inputs]
@@ -267,6 +278,16 @@ class BandTables:
     def _root(self, graph: Graph, root: int, size: int, first: int, last: int) -> tuple[int, ...]:
         pitch = self._pitch.get(root, 0)
         return pitch * DTYPES[graph.tensors[root].dtype].itemsize, size, first, last, int(pitch > 0)
+
+
+def _is_over_images(node: Node) -> bool:
+    """Return whether the rows of an operator's maps are on axis 1."""
+    return "pads" in node.attrs or node.op in ("resize", "resize_u8")
+
+
+def _is_image(tensor: Tensor) -> bool:
+    """Return whether a tensor is a map whose rows lie on axis 1."""
+    return len(tensor.shape) == IMAGE_AXES and tensor.shape[1] > 1 and tensor.strides[1] == max(tensor.strides[1:])
 
 
 def _roots(graph: Graph) -> list[int]:

@@ -101,8 +101,7 @@ void check_resize_scale(check_case *c, int32_t in, int32_t *out, float *scale) {
     *scale = (float)((double)*out / in);
 }
 
-/* Some rows of the output, and those of the input that they may need. */
-static void draw_part(check_case *c) {
+void check_resize_part(check_case *c) {
     fx_resize_params *p = &c->params.resize;
     const int h = p->h, oh = p->oh;
     p->all_h = h, p->all_oh = oh;
@@ -130,7 +129,7 @@ static void draw(check_case *c) {
     p->y_sh = p->y_sw * p->ow + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
     p->y_sn = p->y_sh * p->oh + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
     if (check_one_in(c, 3))
-        draw_part(c);
+        check_resize_part(c);
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {

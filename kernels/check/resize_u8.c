@@ -1,6 +1,7 @@
 /* Resizing of bytes, coordinate by coordinate, at ratios whose coordinates are exact (check/resize.c has the others).
  */
 #include "bytes.h"
+#include "resize.h"
 
 #include <stdio.h>
 
@@ -31,19 +32,26 @@ static double rounded(int32_t nearest, double x) {
     }
 }
 
+/* Rows of the whole input, of which a case may have a part. */
+static int rows_in(const fx_resize_u8_params *p) {
+    return p->all_h ? p->all_h : p->h;
+}
+
 static float at(const check_case *c, int n, int iy, int ix, int j) {
     const fx_resize_u8_params *p = &c->params.resize_u8;
-    iy = iy < 0 ? 0 : iy >= p->h ? p->h - 1 : iy;
+    const int h = rows_in(p);
+    iy = (iy < 0 ? 0 : iy >= h ? h - 1 : iy) - p->x_row;
     ix = ix < 0 ? 0 : ix >= p->w ? p->w - 1 : ix;
     return ((const uint8_t *)c->in[0])[n * (int64_t)p->x_sn + iy * (int64_t)p->x_sh + ix * (int64_t)p->x_sw + j];
 }
 
 static float value(const check_case *c, int n, int oy, int ox, int j) {
     const fx_resize_u8_params *p = &c->params.resize_u8;
-    const double y = source(p, oy, p->h, p->oh), x = source(p, ox, p->w, p->ow);
+    const int h = rows_in(p), oh = p->all_oh ? p->all_oh : p->oh;
+    const double y = source(p, oy + p->y_row, h, oh), x = source(p, ox, p->w, p->ow);
     if (p->mode == FX_RESIZE_NEAREST)
         return at(c, n, (int)rounded(p->nearest, y), (int)rounded(p->nearest, x), j);
-    const double in_y = fmax(0, fmin(y, p->h - 1)), in_x = fmax(0, fmin(x, p->w - 1));
+    const double in_y = fmax(0, fmin(y, h - 1)), in_x = fmax(0, fmin(x, p->w - 1));
     const int iy = (int)in_y, ix = (int)in_x;
     const float v = (float)(in_y - iy), u = (float)(in_x - ix);
     const float a = at(c, n, iy, ix, j), b = at(c, n, iy + 1, ix, j);
@@ -72,6 +80,8 @@ static void draw(check_case *c) {
     const int32_t taller = CHECK_PICK(c, 1, 2, 4, 8), wider = CHECK_PICK(c, 1, 2, 4, 8);
     p->oh = p->h * taller / 4, p->ow = p->w * wider / 4;
     p->scale_h = (float)taller / 4, p->scale_w = (float)wider / 4;
+    if (check_one_in(c, 3))
+        check_resize_part(c);
     p->x_sw = p->c + (check_one_in(c, 3) ? check_int(c, 1, 20) : 0);
     p->x_sh = p->x_sw * p->w + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0), p->x_sn = p->x_sh * p->h;
     p->y_sw = p->c + (check_one_in(c, 3) ? check_int(c, 1, 20) : 0);

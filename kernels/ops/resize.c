@@ -16,8 +16,7 @@ static fx_operand operand_of(const fx_resize_params *p, int operand) {
     return (fx_operand){{p->n, p->oh, p->ow, p->c}, {p->y_sn, p->y_sh, p->y_sw, 1}};
 }
 
-/* Whether the rows that are read lie in x, of a part of a map. */
-static int has_rows(const fx_resize_params *p) {
+int fx_resize_has_rows(const fx_resize_params *p) {
     if (!p->all_oh && !p->all_h)
         return p->y_row == 0 && p->x_row == 0;
     if (p->y_row < 0 || p->x_row < 0 || (int64_t)p->y_row + p->oh > p->all_oh || p->h < 1 ||
@@ -31,7 +30,7 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (kernel != 0 || p->mode < 0 || p->mode >= FX_RESIZE_COUNT || p->coord < 0 || p->coord >= FX_COORD_COUNT ||
         p->nearest < 0 || p->nearest >= FX_NEAREST_COUNT || p->n < 1 || p->oh < 1 || (int64_t)p->n * p->oh > INT32_MAX)
         return FX_ERR_PARAMS;
-    if (!(p->scale_h > 0) || !(p->scale_w > 0) || isinf(p->scale_h) || isinf(p->scale_w) || !has_rows(p))
+    if (!(p->scale_h > 0) || !(p->scale_w > 0) || isinf(p->scale_h) || isinf(p->scale_w) || !fx_resize_has_rows(p))
         return FX_ERR_PARAMS;
     return fx_operand_fits(operand_of(p, 0), 0) && fx_operand_fits(operand_of(p, FX_OUTPUT), 1) ? FX_OK : FX_ERR_PARAMS;
 }

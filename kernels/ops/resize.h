@@ -20,4 +20,7 @@ fx_resize_place fx_resize_place_of(fx_resize_way way, int32_t i, int32_t in, int
 /* The rows of x that row y of the output lies between. */
 fx_resize_place fx_resize_row(const fx_resize_params *p, int64_t y);
 
+/* Whether the rows that are read lie in x, of a part of a map. */
+int fx_resize_has_rows(const fx_resize_params *p);
+
 #endif

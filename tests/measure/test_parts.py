@@ -11,10 +11,12 @@ import pytest
 from onnx import helper, numpy_helper
 
 import flexnn
+from flexnn._core import OpenFile
 from flexnn.artifact import open_artifact
 from flexnn.measure import cache, compute, device, parts, sample
 from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.costs import graph_costs
+from flexnn.run.engine import Engine
 
 F32 = onnx.TensorProto.FLOAT
 
@@ -244,3 +246,23 @@ def test_measuring_keeps_to_the_budget(artifact: str, monkeypatch: pytest.Monkey
         assert session.session_bytes <= budget
         assert rooms
         assert max(rooms) <= session.plan.arena_bytes
+
+
+def test_files_that_an_engine_kept_are_not_measured(wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is closed while the device keeps a read waiting keeps the files. Closing the session raised
+    OSError: it was to measure the file, which had no descriptor any more.
+    """
+    budget = streaming_budget(wide)
+    monkeypatch.setattr(parts, "LATER_MIN_S", 0.0)
+    close = Engine.close
+
+    def close_late(engine: Engine, files: tuple[OpenFile, ...] | None = None) -> None:
+        close(engine)
+        for file in files or ():
+            file.close()
+
+    monkeypatch.setattr(Engine, "close", close_late)
+    session = flexnn.Session(wide, budget, threads=2, profile="measure")
+    run_wide(session)
+    session.close()
+    assert parts.THOROUGH not in kept(wide).tried

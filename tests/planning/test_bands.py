@@ -24,6 +24,7 @@ from flexnn.planning.variant_planner import VariantPlanner
 from flexnn.session import open_for_tests
 from tests.support.plan_graphs import CLASSICS, random_graph
 from tests.support.plans import ALIGNS, FAST_DISK, PI, checked, minimum_of
+from tests.support.quantised import Quantised
 
 
 def _costs_of(graph: Graph) -> Costs:
@@ -210,6 +211,32 @@ def test_bands_compute_the_same(seed: int, images: int, tmp_path: Path) -> None:
     with open_for_tests(artifact, memory=least, threads=2, profile="analytic", poison=True) as session:
         assert (len(session.plan.graph.nodes) > whole) == tiled
         np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_maps_of_bytes_that_grow(mode: str, tmp_path: Path) -> None:
+    """Resized, and made of channels, whose rows are several of the map: an OCR detector in bytes needed more than
+    in floats, half as much again as in bands.
+    """
+    net = Quantised()
+    small = net.round(net.add("Conv", [net.restore(net.given(1, 8, 32, 32)), net.weights(32, 8, 1, 1)]))
+    scales = net.constant("scales", np.array([1, 1, 2, 2], np.float32))
+    grown = net.round(net.add("Resize", [net.restore(small), "", scales], mode=mode), like=small)
+    weights = net.weights(32, 24, 2, 2, axis=1)
+    wide = net.round(net.add("ConvTranspose", [net.restore(grown), weights], strides=[2, 2]))
+    factors = net.constant("factors", net.rng.uniform(0.5, 1, (24, 1, 1)).astype(np.float32))
+    scaled = net.round(net.add("Relu", [net.add("Mul", [net.restore(wide), factors])]))
+    out = net.round(net.add("Conv", [net.restore(scaled), net.weights(4, 24, 3, 3)], pads=[1] * 4))
+    onnx.save(net.model(out), tmp_path / "m.onnx")
+    feed = net.feeds()
+    with open_for_tests(flexnn.compile(tmp_path / "m.onnx"), threads=2, profile="analytic", poison=True) as session:
+        whole = VariantPlanner(session.plan.graph, Setting(FAST_DISK, threads=2)).minimum
+        expected = session.run(None, feed)[0]
+        session.memory = session.plan.minimum_memory
+        assert session.memory < whole - 128 * 128 * 24 * 3  # most of the map of floats
+        cut = {node.op for node in session.plan.graph.nodes if "[" in node.name}
+        assert cut >= {"conv_u8", "resize_u8", "quantize"}
+        np.testing.assert_array_equal(session.run(None, feed)[0], expected)
 
 
 def test_one_image_at_a_time(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from .fields import (
 )
 from .linear import OPERATORS as PRODUCTS
 from .record import Cost, Operator, Values, always_together, any_strides, elementwise_strides
-from .rows import WHOLE, Need, cut_window, keep_attrs, matmul_rows, no_halves, same_rows, whole_rows, window_rows
+from .rows import WHOLE, Need, cut_window, keep_attrs, matmul_rows, no_halves, same_rows, window_rows
 from .window import OPERATORS as WINDOWS
 
 BYTE = Int(0, 255)
@@ -130,8 +130,6 @@ def _encode_table(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 
 
 _POOL, _RESIZE = WINDOWS[:2]
-_PART = "y_row", "all_oh", "x_row", "all_h"
-"""Fields of a part of a map, which only floats are resized to."""
 _MATMUL = PRODUCTS[0]
 
 
@@ -146,10 +144,6 @@ def _encode_pool(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 
 def _infer_resize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     return _RESIZE.infer(node, shapes, dtypes)[0], "u8"
-
-
-def _encode_resize(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
-    return {name: value for name, value in _RESIZE.encode(node, inputs, y).items() if name not in _PART}
 
 
 def _product_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
@@ -294,14 +288,14 @@ OPERATORS = (
         inputs=(1, 1),
         dtypes=("u8",),
         infer=_infer_resize,
-        encode=_encode_resize,
+        encode=_RESIZE.encode,
         strided=(fits_inner,) * 2,
         together=always_together,
         in_place=(),
         reads_transposes=False,
         order="fixed",
-        rows=whole_rows,
-        cut=keep_attrs,
+        rows=_RESIZE.rows,
+        cut=_RESIZE.cut,
         halves=no_halves,
         interleaves=False,
         has_panels=False,

@@ -57,9 +57,7 @@
 
 /* resize of bytes, which keep scale and zero point; LINEAR: the floats of the four neighbours a b above c d become
  * rint(fma(q - p, fraction of rows, p)) of p = fma(b - a, fraction of columns, a) and q alike. */
-#define FX_RESIZE_U8_FIELDS(I, F)                                                                                     \
-    I(mode) I(coord) I(nearest) I(n) I(h) I(w) I(c) I(oh) I(ow) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw)       \
-    F(scale_h) F(scale_w)
+#define FX_RESIZE_U8_FIELDS(I, F) FX_RESIZE_FIELDS(I, F)
 
 /* Both operands computed: the sums of (a[b0,b1,m,k] - a_zero) (b[b0,b1,k,n] - b_zero), int32, any strides. U8: y =
  * finish(sum scale); F32: y = min(max(sum scale, lo), hi). */
