@@ -69,7 +69,7 @@ static const uint32_t *crcs_of(const fx_bound *b, const fx_load *load) {
     return fx_load_is_spilled(load) ? b->spill_crcs : b->program.crcs;
 }
 
-/* Retires requests that have arrived. The mutex is unlocked while bytes are checked. */
+/* Retires requests that have arrived. The mutex is unlocked while bytes are checked, of requests that are not whole. */
 static void retire(fx_engine *e) {
     fx_loader *l = &e->loading;
     if (!fx_retire_begin(e))
@@ -77,7 +77,7 @@ static void retire(fx_engine *e) {
     for (const fx_request *request; (request = fx_retire_next(e));) {
         const fx_load *load = fx_request_load(e, request);
         fx_error error = request->error;
-        if (error.status == FX_OK) {
+        if (error.status == FX_OK && !request->is_whole) {
             pthread_mutex_unlock(&l->mutex);
             if (!request->at)
                 l->check = fx_check_start(e->crc_path, crcs_of(e->turns[request->turn % FX_RUNS].bound, load), load,
@@ -97,6 +97,17 @@ static long sleeps(void) {
     return getrusage(RUSAGE_THREAD, &usage) ? 0 : usage.ru_nvcsw;
 }
 
+/* Checks a request that was read, if it is whole chunks. The mutex is unlocked. */
+static void check_whole(fx_engine *e, fx_request *request) {
+    if (!request->is_whole || request->error.status != FX_OK)
+        return;
+    const fx_load *load = fx_request_load(e, request);
+    const uint32_t *crcs = crcs_of(e->turns[request->turn % FX_RUNS].bound, load);
+    fx_checker check = fx_check_start(e->crc_path, crcs, load, e->arena.memory);
+    check.done = request->at;
+    request->error = fx_check_to(&check, load, request->at + request->bytes);
+}
+
 static void arrived(fx_engine *e, fx_request *request) {
     request->has_arrived = 1;
     retire(e);
@@ -110,6 +121,7 @@ static void read_request(fx_engine *e, fx_request *request, fx_jitter *jitter) {
     const long before = sleeps();
     request->error = fx_read(&request->file, request->target, request->bytes, request->file_offset);
     fx_reader_waited(e, sleeps() > before);
+    check_whole(e, request);
     pause_until(e, request->ready_ns);
     pthread_mutex_lock(&l->mutex);
     if (!request->is_pinned)
@@ -124,6 +136,8 @@ static int read_cached(fx_engine *e, fx_request *request, fx_jitter *jitter) {
     if (jitter)
         fx_jitter_pause(jitter);
     const int is_read = fx_read_cached(&request->file, request->target, request->bytes, request->file_offset);
+    if (is_read)
+        check_whole(e, request);
     pthread_mutex_lock(&l->mutex);
     if (is_read)
         arrived(e, request);

@@ -17,6 +17,7 @@ typedef struct fx_request {
     int64_t file_offset;
     int64_t begun_ns; /* when tracing */
     int64_t ready_ns; /* throttle: it arrives then; else 0 */
+    int is_whole;     /* it is whole chunks, which the thread that reads them checks: their bytes lie in its cache */
     int has_arrived;
     int is_left;    /* begun by a compute thread, which would have to wait for the device: a reader's to read */
     int is_pinned;  /* of no run: fx_loader_read asked for it */

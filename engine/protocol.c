@@ -2,8 +2,7 @@
 
 #include <string.h>
 
-/* The ticket of a job: units left, units taken from its end, the most to take at once, and a number that tells one job
- * from the next. */
+/* The ticket of a job: units left, units taken from its end, the most to take at once, and a number of the job. */
 #define TAKEN_SHIFT 24
 #define MOST_SHIFT 48
 #define GENERATION_SHIFT 56
@@ -217,11 +216,13 @@ static fx_request *begin(fx_engine *e, fx_awaited *w) {
     const fx_program *p = &turn_at(e, l->next_turn)->bound->program;
     const fx_load *load = &p->loads[l->next_index];
     const int is_spilled = fx_load_is_spilled(load);
+    const int64_t part = atomic_load(&l->is_shared) ? fx_part_bytes(load, l->next_at, atomic_load(&l->has_slept)) : 0;
     fx_request *request = &l->requests[l->begun++ % FX_REQUESTS];
     *request = (fx_request){.turn = l->next_turn,
                             .index = l->next_index,
                             .at = l->next_at,
-                            .bytes = fx_request_bytes(load, l->next_at),
+                            .bytes = part ? part : fx_request_bytes(load, l->next_at),
+                            .is_whole = part > 0,
                             .target = e->arena.memory + load->address + l->next_at,
                             .file = is_spilled ? p->spill : p->file,
                             .file_offset = load->file_offset + l->next_at - (is_spilled ? FX_SPILL_FROM : 0)};

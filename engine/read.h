@@ -24,6 +24,9 @@ int fx_read_cached(const fx_file *file, char *target, int64_t bytes, int64_t off
 /* Bytes of the request that begins at byte `at` of a load. A request is a part of a load of at most 1.25 MiB that one
  * read brings; a load has as few of them as possible, all of about the same size. */
 int64_t fx_request_bytes(const fx_load *load, int64_t at);
+/* The same where compute threads read: whole chunks, which whoever reads them can check, and fewer bytes, but where
+ * reading waits for the device. 0, from any byte on, of a load that cannot be cut so. */
+int64_t fx_part_bytes(const fx_load *load, int64_t at, int waits);
 
 /* State of a check of a load's chunks, which are checked in order as their bytes arrive, while they are in the
  * cache. */

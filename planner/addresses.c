@@ -29,9 +29,12 @@ static fx_status gather(blocks *b, const fx_draft *d, const fx_problem *p, const
         b->begin[d->steps[j].node] = (int32_t)j;
     for (uint32_t j = 0; j < d->step_count; j++)
         b->until[d->steps[j].node] = (int32_t)j;
-    for (uint32_t h = 0; h < p->lifetime_count; h++)
+    for (uint32_t h = 0; h < p->lifetime_count; h++) {
+        if (p->lifetimes[h].end > working_bytes)
+            return FX_ERR_BOUNDS;
         hold(b, p->lifetimes[h].start, p->lifetimes[h].end - p->lifetimes[h].start,
              b->begin[p->lifetimes[h].first_node], b->until[p->lifetimes[h].last_node]);
+    }
     for (uint32_t i = 0; i < p->node_count; i++) {
         const fx_draft_node *node = &p->nodes[i];
         if (fx_node_room(p, node, working_bytes, &choices[i], node_address + i * ROW) < 0)

@@ -194,14 +194,25 @@ static fx_status anneal(annealing *a, state *best, state *now, state *next, int 
     return status;
 }
 
+/* The smallest working part worth trying: constants that are pinned stay pinned, so no node needs room for them. */
+static int64_t needed(const fx_problem *p, const fx_choice *choices) {
+    int64_t most = 0;
+    for (uint32_t i = 0; i < p->node_count; i++) {
+        const fx_draft_node *node = &p->nodes[i];
+        int64_t bytes = node->tight_bytes;
+        for (int64_t c = 0; c < node->constant_count; c++)
+            if (choices[i].pinned_constants >> c & 1)
+                bytes -= p->constants[node->constant_first + c].room_bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 fx_status fx_anneal(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t *working_bytes, int *from_top,
                     int64_t bytes_max, int tries) {
     const size_t nodes = p->node_count;
     annealing a = {.d = d, .p = p, .bytes_max = bytes_max, .random = SEED};
-    for (size_t i = 0; i < nodes; i++)
-        a.working_bytes_min =
-            p->nodes[i].tight_bytes > a.working_bytes_min ? p->nodes[i].tight_bytes : a.working_bytes_min;
-    a.working_bytes_min = fx_align_up(a.working_bytes_min, FX_LINE);
+    a.working_bytes_min = fx_align_up(needed(p, choices), FX_LINE);
     fx_choice *changed = malloc((2 * nodes + 1) * sizeof *changed);
     a.address = malloc(((size_t)d->slice_max + 1 + nodes * (1 + FX_CONSTANTS_MAX)) * sizeof *a.address);
     fx_status status = FX_ERR_MEMORY;

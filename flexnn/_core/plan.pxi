@@ -114,7 +114,8 @@ cdef class Drafts:
     def place(self, choices, int64_t working_bytes, bint from_top=False, double below=INFINITY):
         """The draft of ``choices`` with addresses (fx_draft_place): (seconds, stall seconds, bytes), and bytes of the
         arrays of steps (fx_draft_step), slices (fx_draft_slice), slices' addresses and nodes' addresses (int64). None
-        where its run does not take less than ``below`` seconds. Ctrl-C ends it within some ms."""
+        where its run does not take less than ``below`` seconds, or, if that is finite, where something has no place.
+        Ctrl-C ends it within some ms."""
         cdef _Buffer given = self._choices(choices, False)
         cdef const fx_choice *chosen = <const fx_choice *>given.view.buf
         cdef fx_status status
@@ -135,6 +136,8 @@ cdef class Drafts:
                                         node_address)
             if pending:
                 raise pending[0]
+            if status == FX_ERR_BOUNDS and below != INFINITY:
+                return None
             _plan_check(status)
             if self.draft.seconds >= below:
                 return None

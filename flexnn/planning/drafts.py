@@ -155,6 +155,11 @@ class Drafting:
         seconds, _, nbytes = self._core.choose(choices, order, working_bytes, bytes_max, slices_in_room, smallest)
         return choices, seconds, nbytes
 
+    def are_pinned(self, choices: Records, items: Sequence[int]) -> bool:
+        """Return whether choices pin these items, all of which are constants."""
+        node, constant = (self.items[name][list(items)] for name in ("node", "constant"))
+        return bool((choices["pinned_constants"][node] >> constant.astype(np.uint32) & 1).all())
+
     def tightest(self) -> tuple[int, Records]:
         """Return the working part's bytes and the choices of the smallest arena: nothing pinned, each node with its
         smallest workspace, slices as its room allows. So the smallest budget does not depend on the machine's rates,
@@ -222,7 +227,7 @@ class Drafting:
     def place_faster(
         self, choices: Records, working_bytes: int, below: float, *, from_top: bool = False
     ) -> Draft | None:
-        """Return what ``place`` does if its run takes less than ``below`` seconds, else None."""
+        """Return what ``place`` does if its run takes less than ``below`` seconds and all has a place, else None."""
         placed = self._core.place(choices, working_bytes, from_top, below)
         if placed is None:
             return None

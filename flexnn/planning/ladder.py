@@ -12,6 +12,7 @@ better draft. Nothing depends on the clock: the same budget and costs always giv
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from flexnn import _core
 
 from .drafts import SLICES_IN_ROOM, Draft, Drafting, Filled, Records
+from .lean import Lean, lean_parts
 from .types import LINE, Costs
 
 if TYPE_CHECKING:
@@ -85,6 +87,8 @@ class _Recipe(NamedTuple):
     """Slices that fit the room of a node at once."""
     order: int
     """Index of the order in which items are pinned."""
+    lean: Lean | None = None
+    """Smaller working part, whose items are pinned before all others."""
 
 
 START = _Recipe(0, WORKING_FRACTIONS[-1], SLICES_IN_ROOM[1], 0)
@@ -129,6 +133,10 @@ class Ladder:
         self._pin_orders = [
             sorted(range(len(sizes)), key=rank.__getitem__) for rank in (_evenly(len(sizes)), slow, sizes)
         ]
+
+    @cached_property
+    def _leans(self) -> list[Lean]:
+        return lean_parts(self._costs, self._drafting)
 
     def _draftings(self, placement: int) -> Drafting:
         """Return the drafting of a placement. Others than the first are made where they are needed."""
@@ -198,12 +206,9 @@ class Ladder:
 
         def attempt(recipe: _Recipe) -> None:
             if recipe not in found:
-                working_bytes = self._working_bytes(bytes_max, recipe.working_fraction)
-                order, room = orders[recipe.order], recipe.slices_in_room
-                chosen = self._draftings(recipe.placement).choose(order, working_bytes, bytes_max, room)
-                choices, seconds, nbytes = chosen
-                if nbytes <= bytes_max:
-                    found[recipe] = seconds, working_bytes, choices
+                chosen = self._chosen(recipe, orders[recipe.order], bytes_max)
+                if chosen is not None:
+                    found[recipe] = chosen
 
         def best_recipe() -> _Recipe:
             return min(found, key=lambda recipe: found[recipe][0], default=START)
@@ -211,6 +216,10 @@ class Ladder:
         fractions = [START._replace(working_fraction=fraction) for fraction in WORKING_FRACTIONS]
         for recipe in fractions:
             attempt(recipe)
+        for lean in self._leans:
+            if lean.pinned_bytes + lean.working_bytes <= self._arena_bytes(bytes_max):
+                for recipe in fractions:
+                    attempt(recipe._replace(lean=lean))
         for slices_in_room in SLICES_IN_ROOM:
             attempt(best_recipe()._replace(slices_in_room=slices_in_room))
         for order in range(len(orders)):
@@ -250,11 +259,24 @@ class Ladder:
                 best = drafting.place_faster(choices, working_bytes, best.seconds, from_top=from_top) or best
         return best
 
-    def _working_bytes(self, bytes_max: int, fraction: float) -> int:
-        """Return the size of a working part that has a fraction of the spare memory."""
-        least = self._drafting.placement.working_bytes_min
-        spare = max(bytes_max - self._least.draft_bytes, 0)
-        return least + int(spare * fraction) // LINE * LINE
+    def _chosen(self, recipe: _Recipe, order: NDArray[np.int32], bytes_max: int) -> _Unplaced | None:
+        """Return what a recipe makes; None where it takes more than ``bytes_max``."""
+        lean, working_bytes = recipe.lean, self._working_bytes(bytes_max, recipe)
+        if lean is not None:
+            order = np.array([*lean.items, *(item for item in order.tolist() if item not in lean.items)], np.int32)
+        drafting = self._draftings(recipe.placement)
+        choices, seconds, nbytes = drafting.choose(order, working_bytes, bytes_max, recipe.slices_in_room)
+        if nbytes > bytes_max or (lean is not None and not drafting.are_pinned(choices, lean.items)):
+            return None
+        return seconds, working_bytes, choices
+
+    def _working_bytes(self, bytes_max: int, recipe: _Recipe) -> int:
+        """Return the size of a recipe's working part: the smallest one, and a fraction of the spare memory."""
+        least, taken = self._drafting.placement.working_bytes_min, self._least.draft_bytes
+        if recipe.lean is not None:
+            taken += recipe.lean.pinned_bytes + recipe.lean.working_bytes - least
+            least = recipe.lean.working_bytes
+        return least + int(max(bytes_max - taken, 0) * recipe.working_fraction) // LINE * LINE
 
     def _orders(self, bound: Bound) -> list[NDArray[np.int32]]:
         """Return orders in which items may be pinned, by price. They differ for items of equal price: spread evenly

@@ -1,9 +1,10 @@
 /* CRC32C: the table against known answers, every path that this CPU has against the table (every length and alignment
- * around the paths' units, long buffers, chains, ends at a page that must not be read), and the constants computed
- * again.
+ * around the paths' units, long buffers, chains, ends at a page that must not be read), the constants computed again,
+ * and loads that are checked in parts.
  * usage: flexnn-crc [seed] */
 #include "crc32c_powers.h"
 #include "flexnn/crc32c.h"
+#include "read.h"
 #include "require.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LENGTHS = 1100, ALIGNMENTS = 64, LONG = 300000, CHAINS = 200 };
+enum { LENGTHS = 1100, ALIGNMENTS = 64, LONG = 300000, CHAINS = 200, LOADS = 100 };
 
 static uint32_t random_state = 1;
 
@@ -75,6 +76,31 @@ static void check_chains(fx_crc_path path, const unsigned char *data) {
     }
 }
 
+/* Parts of a load cover it, each is whole chunks, and each finds a wrong bit of its own and no other's. */
+static void check_parts(unsigned char *data) {
+    for (int i = 0; i < LOADS; i++) {
+        const int64_t chunk = 1 + random_u32(&random_state) % (i % 2 ? LONG : 3000);
+        const int64_t bytes = 1 + random_u32(&random_state) % LONG, wrong = random_u32(&random_state) % bytes;
+        const fx_load load = {.bytes = bytes, .check_bytes = bytes, .chunk_bytes = chunk};
+        static uint32_t crcs[LONG];
+        for (int64_t at = 0; at < bytes; at += chunk)
+            crcs[at / chunk] = fx_crc32c(0, data + at, (size_t)(bytes - at < chunk ? bytes - at : chunk));
+        data[wrong] ^= 4;
+        for (int64_t at = 0, part; at < bytes; at += part) {
+            part = fx_part_bytes(&load, at, (int)random_u32(&random_state) % 2);
+            CHECK(part > 0 && at + part <= bytes && (at + part == bytes || part % chunk == 0));
+            fx_checker check = fx_check_start(fx_crc_path_best(), crcs, &load, (const char *)data);
+            check.done = at;
+            const fx_error error = fx_check_to(&check, &load, at + part);
+            CHECK((error.status == FX_OK) == (wrong < at || wrong >= at + part));
+        }
+        data[wrong] ^= 4;
+    }
+    const fx_load lead = {.bytes = 100, .check_bytes = 90, .chunk_bytes = 10, .check_lead = 10};
+    const fx_load large = {.bytes = 4 << 20, .check_bytes = 4 << 20, .chunk_bytes = 2 << 20};
+    CHECK(!fx_part_bytes(&lead, 0, 0) && !fx_part_bytes(&large, 0, 0));
+}
+
 int main(int argc, char **argv) {
     if (argc > 1)
         random_state = (uint32_t)strtoul(argv[1], NULL, 0);
@@ -90,6 +116,7 @@ int main(int argc, char **argv) {
         check_ends(path, data + bytes);
         check_chains(path, data);
     }
+    check_parts(data);
     CHECK(fx_crc32c(0, data, LONG) == fx_crc32c_by(FX_CRC_TABLE, 0, data, LONG));
     printf("crc: paths 0-%d as they should be\n", (int)fx_crc_path_best());
     return 0;

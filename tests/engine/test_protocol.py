@@ -155,6 +155,13 @@ MISTAKES = [
             "spill_full", "FAILED"),
     Mistake("two threads leave a request each, and one is lost", "protocol",
             "atomic_fetch_sub(&l->left, 1);", "atomic_store(&l->left, 0);", "spare_missing", "nobody can go on"),
+    Mistake("whole chunks that the thread which read them does not check", "loader",
+            "    if (is_read)\n        check_whole(e, request);\n", "", "spare", "is_checked"),
+    Mistake("whole chunks that a reader does not check, as a worker left them", "loader",
+            "    check_whole(e, request);\n    pause_until", "    pause_until", "spare_missing", "is_checked"),
+    Mistake("whole chunks that are checked before they are read", "loader",
+            "    const int is_read = fx_read_cached(", "    check_whole(e, request);\n    const int is_read = fx_read_cached(",
+            "spare", "FAILED"),
 ]  # fmt: skip
 
 

@@ -53,6 +53,7 @@ void check_load(const fx_load *load) {
         char *place = w->arena + load->address + at;
         model_touch(place, sizeof(int64_t), 0);
         MODEL_CHECK(*number_at(place) == expected(load, at));
+        MODEL_CHECK(w->is_checked[(load->address + at) / REQUEST]);
     }
 }
 
@@ -106,8 +107,14 @@ int64_t fx_request_bytes(const fx_load *load, int64_t at) {
     return REQUEST;
 }
 
+int64_t fx_part_bytes(const fx_load *load, int64_t at, int waits) {
+    (void)waits;
+    return fx_request_bytes(load, at);
+}
+
 /* Reads the spill file. */
 static void fetch(char *target) {
+    w->is_checked[(target - w->arena) / REQUEST] = 0;
     for (int u = 0; u < w->units; u++)
         model_touch(&w->spilled[u], sizeof(int64_t), 0);
     model_touch(target, sizeof(int64_t), 1);
@@ -118,6 +125,7 @@ static void bring(char *target, int64_t bytes, int64_t number) {
     for (int64_t at = 0; at < bytes; at += REQUEST) {
         model_touch(target + at, sizeof(int64_t), 1);
         *number_at(target + at) = number + at;
+        w->is_checked[(target + at - w->arena) / REQUEST] = 0;
     }
 }
 
@@ -158,6 +166,7 @@ fx_error fx_check_to(fx_checker *c, const fx_load *load, int64_t available) {
         char *place = w->arena + load->address + c->done;
         model_touch(place, sizeof(int64_t), 0);
         MODEL_CHECK(*number_at(place) == expected(load, c->done));
+        w->is_checked[(place - w->arena) / REQUEST] = 1;
         MODEL_CHECK(!fx_load_is_spilled(load) || c->expected == w->spill_crcs);
         for (int u = 0; fx_load_is_spilled(load) && u < w->units; u++) {
             model_touch(&c->expected[u], sizeof(uint32_t), 0);

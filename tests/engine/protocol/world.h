@@ -43,6 +43,7 @@ typedef struct world {
     int wants_cancel;
     int readers;
     int was_freed;
+    int is_checked[ARENA / REQUEST]; /* what lies in each place of the arena */
     _Alignas(64) char arena[ARENA];
 } world;
 
