@@ -6,7 +6,8 @@ with the same weights, over tensors that correspond, though one may have a view 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,37 @@ from .ir import Array, Graph, Weight
 
 Stored = Callable[[Weight], Hashable]
 """Function that says which weight of the artifact one of a graph is."""
+
+
+class Skeleton(NamedTuple):
+    """A graph without its sizes."""
+
+    ops: list[str]
+    """Operator of each node."""
+    panels: list[Hashable]
+    """Which weight of the artifact each node has as panels; None: it has none."""
+    counts: list[int]
+    """Number of inputs and of outputs, of the graph and then of each node."""
+    operands: Array
+    """These inputs and outputs, as numbers of tensors."""
+    roots: Array
+    """The tensor that owns the storage of each, which may be itself."""
+    kinds: list[Hashable]
+    """Type of each tensor, and which weight its root is."""
+
+    @staticmethod
+    def of(
+        nodes: Sequence[tuple[str, Hashable, Sequence[int], Sequence[int]]],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        roots: Sequence[int],
+        kinds: list[Hashable],
+    ) -> Skeleton:
+        """Return a skeleton; ``nodes``: operator, panels, inputs and outputs of each."""
+        lists = [inputs, outputs, *chain.from_iterable([(reads, makes) for _, _, reads, makes in nodes])]
+        operands = np.array(list(chain.from_iterable(lists)), np.int64)
+        ops, panels = [node[0] for node in nodes], [node[1] for node in nodes]
+        return Skeleton(ops, panels, list(map(len, lists)), operands, np.array(roots, np.int64), kinds)
 
 
 class Likeness(NamedTuple):
@@ -33,48 +65,39 @@ def placed(weight: Weight) -> Hashable:
     return weight.offset, weight.nbytes, weight.chunk_bytes
 
 
-def likeness(graph: Graph, base: Graph, stored: Stored = placed) -> Likeness | None:
-    """Return which tensors of ``graph`` are those of ``base``; None where they differ in more than sizes."""
-    pairs = _pairs(graph, base, stored)
-    if pairs is None:
+def skeleton(graph: Graph, stored: Stored = placed) -> Skeleton:
+    """Return the skeleton of a graph."""
+    known = [None if tensor.weight < 0 else stored(graph.weights[tensor.weight]) for tensor in graph.tensors]
+    roots = [graph.root(i) for i in range(len(graph.tensors))]
+    nodes = [
+        (node.op, None if node.weight < 0 else stored(graph.weights[node.weight]), node.inputs, node.outputs)
+        for node in graph.nodes
+    ]
+    kinds: list[Hashable] = [(tensor.dtype, known[root]) for tensor, root in zip(graph.tensors, roots, strict=True)]
+    return Skeleton.of(nodes, graph.inputs, graph.outputs, roots, kinds)
+
+
+def likeness(own: Skeleton, base: Skeleton) -> Likeness | None:
+    """Return which tensors of a graph are those of a base; None where they differ in more than sizes."""
+    if own.ops != base.ops or own.panels != base.panels or own.counts != base.counts:
         return None
-    roots: dict[int, int] = {}
-    for at, own in pairs:
-        root, own_root = base.root(at), graph.root(own)
-        if roots.setdefault(root, own_root) != own_root or not _is_alike(graph, own, base, at, stored):
-            return None
-    if len(set(roots.values())) != len(roots):
+    mine, its = own.operands, base.operands
+    roots, base_roots = own.roots[mine], base.roots[its]
+    if not (_is_function(base_roots, roots) and _is_function(roots, base_roots)):
         return None
-    order = dict(reversed(pairs)) | roots
-    also = sorted({(own, order[at]) for at, own in pairs if own != order[at]})
-    found = np.zeros(len(base.tensors), np.int64)  # no node has the others
-    found[list(order)] = list(order.values())
-    return Likeness(found, np.array(also, np.int64).reshape(-1, 2).T)
-
-
-def _pairs(graph: Graph, base: Graph, stored: Stored) -> list[tuple[int, int]] | None:
-    """Return the tensors of the base, and those of the graph at the same places; None where the nodes differ."""
-    pairs: list[tuple[int, int]] = []
-    lists = [(base.inputs, graph.inputs), (base.outputs, graph.outputs)]
-    if len(graph.nodes) != len(base.nodes):
+    if [own.kinds[i] for i in mine.tolist()] != [base.kinds[i] for i in its.tolist()]:
         return None
-    for own, at in zip(graph.nodes, base.nodes, strict=True):
-        if own.op != at.op or _which(graph, own.weight, stored) != _which(base, at.weight, stored):
-            return None
-        lists += [(at.inputs, own.inputs), (at.outputs, own.outputs)]
-    for old, new in lists:
-        if len(old) != len(new):
-            return None
-        pairs += zip(old, new, strict=True)
-    return pairs
+    order = np.zeros(len(base.roots), np.int64)  # no node has the others
+    order[its[::-1]] = mine[::-1]
+    order[base_roots] = roots
+    others = order[its]
+    differ = mine != others
+    also = sorted({*zip(mine[differ].tolist(), others[differ].tolist(), strict=True)})
+    return Likeness(order, np.array(also, np.int64).reshape(-1, 2).T)
 
 
-def _which(graph: Graph, weight: int, stored: Stored) -> Hashable:
-    return None if weight < 0 else stored(graph.weights[weight])
-
-
-def _is_alike(graph: Graph, own: int, base: Graph, at: int, stored: Stored) -> bool:
-    """Return whether two tensors have the same type, and are of the same weight or of none."""
-    weight, other = graph.tensors[graph.root(own)].weight, base.tensors[base.root(at)].weight
-    same = _which(graph, weight, stored) == _which(base, other, stored)
-    return same and graph.tensors[own].dtype == base.tensors[at].dtype
+def _is_function(given: Array, found: Array) -> bool:
+    """Return whether what was ``found`` is the same wherever the number ``given`` is the same."""
+    first = np.empty(int(given.max(initial=-1)) + 1, np.int64)
+    first[given] = found
+    return bool((first[given] == found).all())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flexnn import _core
 from flexnn.quick_dataclass import quick_dataclass
 
-from .ir import DTYPES, Array, Graph, Node, Shape, Tensor, Weight
+from .ir import DTYPES, Array, Attr, Graph, Node, Shape, Tensor, Weight
 from .late import Late
 from .replay import Folded, Numbers, Replay
 from .sources import ArraySource
@@ -20,16 +20,33 @@ NODE_BYTES = 3 << 10
 _INT32 = np.iinfo(np.int32)
 
 
+Columns = tuple[Array, Array, Array, Array, Array]
+"""Shapes and strides as indices of the trail, -1 for a 1; offsets, roots, and bytes of an element."""
+TensorRow = tuple[str, int, str, int, int, int, int]
+
+
+class NodeRow(NamedTuple):
+    """A node without its sizes."""
+
+    name: str
+    op: str
+    inputs: list[int]
+    outputs: list[int]
+    attrs: dict[str, Attr]
+    weight: int
+    sizes: dict[str, int | list[int]]
+    """Those attributes that are made of sizes: the number of a list, or the index of a number as the one of a list."""
+
+
 @quick_dataclass(slots=True, eq=False)
 class Template:
     """A graph of which the trail of its sizes is known. Lists of numbers are lists of their indices in the trail."""
 
     replay: Replay
     lists: list[tuple[int, ...]]
-    tensors: list[tuple[str, int, str, int, int, int, int]]
+    tensors: list[TensorRow]
     """Name, number of the list that is the shape, dtype, root, index of the offset, list of strides, weight."""
-    nodes: list[tuple[Node, dict[str, int | tuple[int]]]]
-    """Nodes, and those attributes that are made of sizes: the number of a list, or the index of a number."""
+    nodes: list[NodeRow]
     known: list[tuple[Weight, int, Late | None]]
     """Weights, the index of their bytes and what makes their numbers, where they depend on sizes."""
     inputs: list[int]
@@ -41,8 +58,8 @@ class Template:
     """Words of the parameters that are sizes: rows, columns, indices of the numbers."""
     floats: Array
     """The same of floats."""
-    columns: tuple[Array, Array, Array, Array, Array] | None = None
-    """Tensors as ``_core.trail_extents`` takes them, once ``extents`` was asked."""
+    columns: Columns | None = None
+    """The tensors as ``find_columns`` returns them, once it was asked."""
     fixed_bytes: int = -1
     """Bytes that do not change, once they were counted."""
 
@@ -105,13 +122,22 @@ class Template:
 
     def _extents(self, values: Numbers) -> tuple[Array, Array, bool]:
         """Return what ``extents`` returns, and whether these are sizes of tensors that lie inside their roots."""
-        if self.columns is None:
-            self.columns = self._find_columns()
-        nbytes, starts = (np.zeros(len(self.tensors), np.int64) for _ in range(2))
-        return nbytes, starts, _core.trail_extents(self.columns, values.words, nbytes, starts)
+        columns = self.find_columns()
+        nbytes, starts = (np.zeros(len(columns[2]), np.int64) for _ in range(2))
+        return nbytes, starts, _core.trail_extents(columns, values.words, nbytes, starts)
 
-    def _find_columns(self) -> tuple[Array, Array, Array, Array, Array]:
-        """Return shapes and strides as indices of the trail, -1 for a 1; offsets, roots, and bytes of an element."""
+    @property
+    def complete(self) -> Template:
+        """The template with its nodes (graph/like_template.py)."""
+        return self
+
+    def find_columns(self) -> Columns:
+        """Return the tensors as ``_core.trail_extents`` takes them."""
+        if self.columns is None:
+            self.columns = self._columns()
+        return self.columns
+
+    def _columns(self) -> Columns:
         shapes, strides = [tensor[1] for tensor in self.tensors], [tensor[5] for tensor in self.tensors]
         used = {*shapes, *strides}
         rows = np.full((len(self.lists), max((len(self.lists[i]) for i in used), default=0)), -1, np.int32)
@@ -150,13 +176,12 @@ class Template:
             Tensor(name, lists[shape], dtype, root, int(numbers[offset]), lists[strides], weight)
             for name, shape, dtype, root, offset, strides, weight in self.tensors
         ]
-        for (node, sizes), row in zip(self.nodes, params, strict=True):
-            attrs = node.attrs
+        for (name, op, inputs, outputs, attrs, weight, sizes), row in zip(self.nodes, params, strict=True):
             if sizes:
                 attrs = dict(attrs)
-                for name, place in sizes.items():
-                    attrs[name] = list(lists[place]) if isinstance(place, int) else numbers[place[0]]
-            graph.nodes.append(Node(node.name, node.op, list(node.inputs), list(node.outputs), attrs, node.weight, row))
+                for attr, place in sizes.items():
+                    attrs[attr] = list(lists[place]) if isinstance(place, int) else numbers[place[0]]
+            graph.nodes.append(Node(name, op, list(inputs), list(outputs), attrs, weight, row))
         return graph
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 from math import prod
 from typing import Any
@@ -13,13 +14,13 @@ from flexnn import _core
 from flexnn.quick_dataclass import quick_dataclass
 
 from . import operators
-from .attributes import INT_MAX, int_in, ints_in, name_of, row_of
+from .attributes import INT_MAX, check_ints, check_lists, check_names, columns_of, int_in, ints_in, name_of, row_of
 from .ir import DTYPES, RANK_MAX, TENSOR_BYTES_MAX, Array, Graph, GraphError, Node, Weight
 from .late import Late, LateConstant, LateFold, LateMap, LateShape, LateSizes, Row, Transposed
 from .model import Constant, ModelNode
 from .replay import Numbers, Replay
 from .sources import ArraySource, HeldSource, ModelSource
-from .template import Template
+from .template import NodeRow, Template, TensorRow
 
 LIST_MAX = 1 << 16
 LATE_DEPTH_MAX = 32
@@ -51,7 +52,12 @@ class Parts:
 
 def layout(ops: Iterable[str]) -> int:
     """Return a checksum of how parameters of these operators lie in memory: releases may differ. Raises KeyError."""
-    fields = [(op, _core.FIELDS[op]) for op in sorted(set(ops))]
+    return _layout(frozenset(ops))
+
+
+@lru_cache(4)
+def _layout(ops: frozenset[str]) -> int:
+    fields = [(op, _core.FIELDS[op]) for op in sorted(ops)]
     return _core.crc32c(repr((fields, sorted(_core.ENUMS.items()))).encode())
 
 
@@ -59,18 +65,6 @@ class CheckedTemplate(Template):
     """A template that a file holds: sizes that no graph has are refused."""
 
     __slots__ = ()
-
-    def check(self) -> None:
-        """Check shapes, and which tensors share storage. Raises ValueError."""
-        shapes, strides = [self.lists[t[1]] for t in self.tensors], [self.lists[t[5]] for t in self.tensors]
-        if any(len(own) != len(steps) or len(own) > RANK_MAX for own, steps in zip(shapes, strides, strict=True)):
-            raise ValueError("a shape has other strides, or too many dimensions")
-        if not set(self.replay.floats.tolist()).isdisjoint(chain(*self.lists, (t[4] for t in self.tensors))):
-            raise ValueError("a float is a dimension")
-        roots = [t[3] for t in self.tensors]
-        for i, root in enumerate(roots):
-            if root >= 0 and (root == i or roots[root] >= 0 or self.tensors[root][2] != self.tensors[i][2]):
-                raise ValueError("a view has no root of its type")
 
     def numbers(self, given: Sequence[int]) -> Numbers | None:
         """Return all numbers of the trail. Raises GraphError where they are no sizes of tensors."""
@@ -113,21 +107,22 @@ def _check_panels(node: Node, weights: list[Weight]) -> None:
 def read_template(row: dict[str, Any], replay: Replay, parts: Parts) -> Template:
     """Return the template in ``row``, a part of the file's JSON. Raises ValueError, TypeError, KeyError."""
     count = len(replay.words)
-    lists = [tuple(ints_in(indices, 0, count - 1, LIST_MAX)) for indices in _list(row["lists"])]
+    flat = check_lists(rows := _list(row["lists"]), 0, count - 1, LIST_MAX)
+    lists = list(map(tuple, rows))
     known = [_weight(weight, count, parts) for weight in _list(row["weights"])]
-    rows, weights = _list(row["tensors"]), [weight for weight, *_ in known]
-    tensors = [_tensor(tensor, (len(lists), count, len(rows)), weights) for tensor in rows]
-    nodes = [_node(node, len(tensors), len(known), (len(lists), count)) for node in _list(row["graph"])]
+    tensors = _tensors(row["tensors"], lists, count, [weight for weight, *_ in known])
+    nodes = _nodes(row["graph"], len(tensors), len(known), (len(lists), count))
+    if not set(replay.floats.tolist()).isdisjoint(chain(flat, [tensor[4] for tensor in tensors])):
+        raise ValueError("a float is a dimension")
     inputs = ints_in(row["inputs"], 0, len(tensors) - 1, LIST_MAX)
     outputs = ints_in(row["outputs"], 0, len(tensors) - 1, LIST_MAX)
     packed, whole, floats = map(parts.array, row_of(row["params"], ("packed", "whole", "floats")))
     if packed.shape != (len(nodes), _core.PARAM_WORDS) or packed.dtype != np.int32:
         raise ValueError("parameters have another shape")
     for words in (whole, floats):
-        _check_words(words, packed.shape, count)
+        check_words(words, packed.shape, count)
     template = CheckedTemplate(replay, lists, tensors, nodes, known, inputs, outputs, packed, whole, floats)
     _check_order(template)
-    template.check()
     return template
 
 
@@ -137,7 +132,8 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _check_words(words: Array, shape: tuple[int, ...], count: int) -> None:
+def check_words(words: Array, shape: tuple[int, ...], count: int) -> None:
+    """Check places of sizes among parameters of this shape: rows, columns, indices of numbers. Raises ValueError."""
     if words.ndim != 2 or len(words) != 3 or words.dtype != np.int32:
         raise ValueError("places of parameters are malformed")
     for indices, end in zip(words, (*shape, count), strict=True):
@@ -145,39 +141,50 @@ def _check_words(words: Array, shape: tuple[int, ...], count: int) -> None:
             raise ValueError("a place of a parameter is out of range")
 
 
-def _tensor(row: Any, counts: tuple[int, int, int], weights: list[Weight]) -> tuple[str, int, str, int, int, int, int]:
-    name, shape, dtype, root, offset, strides, weight = row_of(
-        row, ("name", "shape", "dtype", "root", "offset", "", "")
-    )
-    lists, numbers, tensors = counts
-    if not isinstance(dtype, str) or dtype not in DTYPES:
+def _tensors(rows: Any, lists: list[tuple[int, ...]], count: int, weights: list[Weight]) -> list[TensorRow]:
+    """Return tensors of a file: their shapes fit their strides, and views have roots of their type. Raises ValueError,
+    TypeError.
+    """
+    names, shapes, dtypes, roots, offsets, strides, held = columns_of(rows, TENSOR, LIST_MAX)
+    check_names(names)
+    for column, low, high in (
+        (shapes, 0, len(lists) - 1),
+        (roots, -1, len(names) - 1),
+        (offsets, 0, count - 1),
+        (strides, 0, len(lists) - 1),
+        (held, -1, len(weights) - 1),
+    ):
+        check_ints(column, low, high)
+    if not {*dtypes} <= DTYPES.keys():
         raise ValueError("unknown dtype")
-    if int_in(weight, -1, len(weights) - 1) >= 0 and (weights[weight].kind != "raw" or root != -1):
-        raise ValueError("a constant is no raw weight, or a view")
-    return (
-        name_of(name),
-        int_in(shape, 0, lists - 1),
-        dtype,
-        int_in(root, -1, tensors - 1),
-        int_in(offset, 0, numbers - 1),
-        int_in(strides, 0, lists - 1),
-        weight,
-    )
+    ranks = list(map(len, lists))
+    pairs = {*zip(shapes, strides, strict=True)}
+    if any(ranks[shape] != ranks[steps] or ranks[shape] > RANK_MAX for shape, steps in pairs):
+        raise ValueError("a shape has other strides, or too many dimensions")
+    for i, root in enumerate(roots):
+        if root >= 0 and (root == i or roots[root] >= 0 or dtypes[root] != dtypes[i]):
+            raise ValueError("a view has no root of its type")
+        if held[i] >= 0 and (root >= 0 or weights[held[i]].kind != "raw"):
+            raise ValueError("a constant is no raw weight, or a view")
+    return list(zip(names, shapes, dtypes, roots, offsets, strides, held, strict=True))
 
 
-def _node(row: Any, tensors: int, weights: int, counts: tuple[int, int]) -> tuple[Node, dict[str, int | tuple[int]]]:
-    name, op, inputs, outputs, attrs, weight, sizes = row_of(row, NODE)
-    if not isinstance(op, str) or not isinstance(attrs, dict) or not isinstance(sizes, dict):
-        raise ValueError("operator or attributes are malformed")
-    found: dict[str, int | tuple[int]] = {}
-    for key, place in sizes.items():
+def _nodes(rows: Any, tensors: int, weights: int, counts: tuple[int, int]) -> list[NodeRow]:
+    """Return nodes of a file. Raises ValueError, TypeError."""
+    names, ops, inputs, outputs, attrs, panels, sizes = columns_of(rows, NODE, LIST_MAX)
+    check_names(names)
+    check_names(ops)
+    for column in (inputs, outputs):
+        check_lists(column, 0, tensors - 1, _core.MAX_INPUTS)
+    check_ints(panels, -1, weights - 1)
+    if not {*map(type, chain(attrs, sizes))} <= {dict}:
+        raise ValueError("attributes are malformed")
+    for place in chain.from_iterable([own.values() for own in sizes if own]):
         if isinstance(place, list):
-            found[key] = (int_in(row_of(place, ("index",))[0], 0, counts[1] - 1),)
+            int_in(row_of(place, ("index",))[0], 0, counts[1] - 1)
         else:
-            found[key] = int_in(place, 0, counts[0] - 1)
-    most = _core.MAX_INPUTS
-    reads, makes = (ints_in(places, 0, tensors - 1, most) for places in (inputs, outputs))
-    return Node(name_of(name), op[:64], reads, makes, attrs, int_in(weight, -1, weights - 1)), found
+            int_in(place, 0, counts[0] - 1)
+    return list(map(NodeRow._make, rows))
 
 
 def _weight(row: Any, count: int, parts: Parts) -> tuple[Weight, int, Late | None]:
@@ -255,19 +262,20 @@ def _check_order(template: Template) -> None:
     root = [i if tensor[3] < 0 else tensor[3] for i, tensor in enumerate(tensors)]
     inputs, outputs = template.inputs, template.outputs_at
     constants = {i for i, tensor in enumerate(tensors) if tensor[6] >= 0}
-    ready = constants.union(inputs)
-    written = set(ready)
+    fixed = constants.union(inputs)
+    ready, written = set(fixed), set(fixed)
     if len(set(inputs)) != len(inputs) or len(set(outputs)) != len(outputs):
         raise ValueError("an input or output is listed twice")
     if any(tensors[i][3] >= 0 for i in chain(inputs, outputs)) or constants.intersection(inputs):
         raise ValueError("an input or output does not own its storage")
-    for node, _ in template.nodes:
-        if any(i not in ready and root[i] not in written for i in node.inputs):
-            raise ValueError(f"node {node.name!r} reads what is not computed yet")
-        made = {root[i] for i in node.outputs}
-        if made & constants or made.intersection(inputs) or ready.intersection(node.outputs):
-            raise ValueError(f"node {node.name!r} writes an input, a constant or a value that is there")
-        ready.update(node.outputs)
-        written |= made
-    if any(i not in written or i in constants or i in inputs for i in outputs):
+    for node in template.nodes:
+        for i in node.inputs:
+            if i not in ready and root[i] not in written:
+                raise ValueError(f"node {node.name!r} reads what is not computed yet")
+        for i in node.outputs:
+            if i in ready or root[i] in fixed:
+                raise ValueError(f"node {node.name!r} writes an input, a constant or a value that is there")
+            ready.add(i)
+            written.add(root[i])
+    if any(i not in written or i in fixed for i in outputs):
         raise ValueError("no node computes an output")

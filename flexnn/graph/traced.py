@@ -15,7 +15,7 @@ from .ir import Array, Graph, Node, Weight
 from .late import Late
 from .sizes import Trail, is_size
 from .sources import depends
-from .template import Template
+from .template import NodeRow, Template
 
 
 def make_template(trail: Trail, graph: Graph) -> Template:
@@ -48,16 +48,16 @@ class _Maker:
         indices = tuple(map(self._trail.index, numbers))
         return self._lists.setdefault(indices, len(self._lists))
 
-    def _without_sizes(self, node: Node) -> tuple[Node, dict[str, int | tuple[int]]]:
-        """Return a node without its sizes, and which attributes are sizes, or lists with such."""
-        found: dict[str, int | tuple[int]] = {}
+    def _without_sizes(self, node: Node) -> NodeRow:
+        """Return a node without its sizes; of its attributes, which are sizes, or lists with such."""
+        found: dict[str, int | list[int]] = {}
         for name, value in node.attrs.items():
             if is_size(value):
-                found[name] = (self._trail.index(value),)
+                found[name] = [self._trail.index(value)]
             elif isinstance(value, list) and any(map(is_size, value)):
                 found[name] = self._list(value)
         attrs = {name: 0 if name in found else value for name, value in node.attrs.items()}
-        return Node(node.name, node.op, list(node.inputs), list(node.outputs), attrs, node.weight), found
+        return NodeRow(node.name, node.op, list(node.inputs), list(node.outputs), attrs, node.weight, found)
 
     def _late(self, weight: Weight) -> tuple[Weight, int, Late | None]:
         """Return a weight, the index of its bytes, and what makes its numbers where they depend on sizes."""

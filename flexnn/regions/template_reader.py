@@ -16,6 +16,7 @@ import numpy as np
 from flexnn.graph.attributes import int_in, ints_in, name_of, row_of
 from flexnn.graph.ir import DTYPES, RANK_MAX, Array, GraphError, Shape
 from flexnn.graph.late import Late
+from flexnn.graph.like_template import LIKE, Like, LikeTemplate
 from flexnn.graph.model import Constant, ModelAttr, ModelGraph, ModelNode
 from flexnn.graph.parsed import parsed
 from flexnn.graph.replay import Replay
@@ -105,8 +106,11 @@ class _File:
     def templates(self) -> dict[Key, list[StoredTemplate]]:
         """Return the templates by their keys: that of before and that of after they were traced."""
         found: dict[Key, list[StoredTemplate]] = {}
+        first: StoredTemplate | None = None
         for row in self._rows:
             before, stored = self._template(row)
+            if stored.remaining == stored.region.all and not stored.region.path:
+                first = stored.first = first or stored
             for key in {before, before._replace(marks=stored.after)}:
                 found.setdefault(key, []).append(stored)
         return found
@@ -122,7 +126,8 @@ class _File:
         replay = _replay([self._used(number) for number in row_of(row["replay"], REPLAY)])
         before, after, found = (_marks(row[name], region) for name in ("before", "after", "found"))
         body, alike = self._used(row["body"]), bool(row.get("alike"))
-        stored = StoredTemplate(self, region, remaining, facts, sized, known, replay, body, after, found, alike)
+        like = [self.array(number) for number in row_of(row["like"], LIKE)] if "like" in row else None
+        stored = StoredTemplate(self, region, remaining, facts, sized, known, replay, body, after, found, alike, like)
         return Key(region, remaining, facts, before, bool(row["inlines"])), stored
 
 
@@ -143,6 +148,10 @@ class StoredTemplate:
     found: Marks
     alike: bool
     """Whether what is planned for the first template serves this one, too, as the compiler found: runs look again."""
+    like: list[Array] | None = None
+    """Arrays that tell it by the first template (graph/like_template.py)."""
+    first: StoredTemplate | None = None
+    """The first template of the whole model."""
     read: SegmentTemplate | None = None
     """The template, once it was read."""
 
@@ -191,8 +200,34 @@ class StoredTemplate:
         if given is None or len(given) != len(self.replay.givens) or self.replay.at(given) is None:
             return None
         if self.read is None:
-            self.read = self._read()
+            self.read = self._told() or self._read()
         return self.read
+
+    def _told(self) -> SegmentTemplate | None:
+        """Return the template as the first one tells it, if that was read; None where it must be read itself."""
+        first = self.first.read if self.first is not None and self.first is not self else None
+        if first is None or self.like is None or self.first is None:
+            return None
+        own = [fact[:3] for fact in self.facts if len(fact) == len(FACTS)]
+        if len(own) != len(self.facts) or own != [fact[:3] for fact in self.first.facts]:
+            return None
+        if len(self.replay.words) < len(first.template.replay.words):
+            return None  # makers of constants have indices of the first one's trail
+        like = Like.read(self.like, self.replay, first.template)
+        shapes = like.columns[0][like.order[first.template.inputs]].tolist()
+        dtypes = [first.template.tensors[i][2] for i in first.template.inputs]
+        given = [tuple([k for k in shape if k >= 0]) for shape in shapes]
+        self._check_feeds(first.segment.feeds, list(zip(given, dtypes, strict=True)))
+        template = LikeTemplate(self.replay, first.template, like, lambda: _refusing(self._whole))
+        parts = first.segment, template, first.names, self.sized, dict(self.known), first.late, first.lacking
+        return CheckedSegmentTemplate(*parts)
+
+    def _whole(self) -> Template:
+        """Return the graph's template with its nodes."""
+        read = self._read()
+        if read is None:
+            raise ValueError("a template has other parameters than the first one")
+        return read.template
 
     def _read(self) -> SegmentTemplate | None:
         """Return the template; None where this release has other parameters."""
@@ -222,23 +257,24 @@ class StoredTemplate:
             raise ValueError("a segment makes other values than its nodes")
         if not set(aliases.values()) <= {*names, *makes} or len(makes) != len(graph.outputs_at):
             raise ValueError("a segment has other outputs than its graph")
-        self._check_feeds(feeds, graph)
+        taken = [graph.tensors[i] for i in graph.inputs]
+        self._check_feeds(feeds, [(graph.lists[tensor[1]], tensor[2]) for tensor in taken])
         return Segment(
             region, nodes, None, feeds, makes, constants, aliases, dict.fromkeys(consumed, np.empty(0)), inlined
         )
 
-    def _check_feeds(self, feeds: Sequence[str], graph: Template) -> None:
-        """Check that a graph's inputs have the shapes and types of the values that they take. Raises ValueError."""
-        if len(feeds) != len(graph.inputs) or len(set(feeds)) != len(feeds):
+    def _check_feeds(self, feeds: Sequence[str], taken: Sequence[tuple[tuple[int, ...], str]]) -> None:
+        """Check that a graph's inputs, of which ``taken`` are shapes and types, are those of the values that they take.
+        Raises ValueError.
+        """
+        if len(feeds) != len(taken) or len(set(feeds)) != len(feeds):
             raise ValueError("a segment has other inputs than its graph")
         at, shapes = 0, {}
         for fact in self.facts:
             name, dtype, rank, *_ = fact
             shapes[name] = tuple(self.replay.givens[at : at + rank].tolist()), _bounded_shape(fact), dtype
             at += rank
-        for name, i in zip(feeds, graph.inputs, strict=True):
-            tensor = graph.tensors[i]
-            indices, own = graph.lists[tensor[1]], tensor[2]
+        for name, (indices, own) in zip(feeds, taken, strict=True):
             given, fixed, dtype = shapes[name]
             if DTYPES[own].str != dtype or (indices != given if fixed is None else not self._are(indices, fixed)):
                 raise ValueError(f"value {name!r} has another shape or type")

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flexnn.graph.ir import DTYPES, Array, Graph, GraphError, Weight
 from flexnn.graph.late import Late, LateConstant, LateMap, LateShape, LateSizes, Row, Transposed
-from flexnn.graph.likeness import likeness
+from flexnn.graph.like_template import Like
+from flexnn.graph.likeness import Skeleton, likeness, skeleton
 from flexnn.graph.parsed import parsed_bytes
 from flexnn.graph.sources import KeptSource, ModelSource
 from flexnn.graph.template_reader import layout
@@ -35,6 +36,20 @@ ARRAYS = {dtype.str: dtype for dtype in DTYPES.values()}
 KeyOf = Callable[[Weight], str | None]
 """Key by which the artifact holds a weight; None: the weight is small, or binding makes it. Raises KeyError where the
 artifact lacks it."""
+
+
+FACTS = 6
+"""Facts of a value without bounds."""
+SAME = "nodes", "inlined", "feeds", "makes", "aliases", "consumed", "constants", "late", "layout", "weights"
+"""Parts of a body that are the same in templates of which one tells the other (graph/like_template.py)."""
+
+
+class _First(NamedTuple):
+    """The template that tells others."""
+
+    skeleton: Skeleton
+    same: tuple[Any, ...]
+    """Facts and parts of its body, which must be theirs, too."""
 
 
 class UnstorableError(GraphError):
@@ -58,8 +73,8 @@ class _Writer:
         self._key_of = key_of
         self._arrays: dict[tuple[str, tuple[int, ...], bytes], int] = {}
         self._templates: list[Any] = []
-        self._first: Graph | None = None
-        """Graph of the first template of all nodes of the model."""
+        self._first: _First | None = None
+        """The first template of all nodes of the model."""
         self._size = self._used = 0
 
     def add(self, trace: Trace) -> None:
@@ -67,9 +82,10 @@ class _Writer:
         arrays, size, used = len(self._arrays), self._size, self._used
         try:
             head = self._head(trace)
-            body = json.dumps(self._body(trace.template)).encode("ascii")
+            parts = self._body(trace.template)
+            body = json.dumps(parts).encode("ascii")
             head["body"] = self._array(np.frombuffer(body, np.uint8))
-            head["alike"] = self._is_alike(trace)
+            first = self._told(trace, head, parts)
             self._size += len(json.dumps(head))
             sizes = [len(raw) for _, _, raw in self._arrays]
             self._used += len(body) + sum(sizes[number] for number in head["replay"])
@@ -82,20 +98,30 @@ class _Writer:
             self._size, self._used = size, used
             return
         self._templates.append(head)
+        self._first = self._first or first
 
-    def _is_alike(self, trace: Trace) -> bool:
-        """Return whether what is planned for the first template of the model serves this one, too."""
+    def _told(self, trace: Trace, head: dict[str, Any], parts: dict[str, Any]) -> _First | None:
+        """Note whether what is planned for the first template of the model serves this one, too, and what tells this
+        one by the first. Return what tells further ones by this one, where it is the first.
+        """
+        head["alike"] = False
         if trace.before.remaining != trace.before.region.all or trace.before.region.path:
-            return False
+            return None
         template = trace.template.template
         graph = Graph()
         with contextlib.suppress(GraphError):
             numbers = template.numbers(template.replay.traced)
             graph = template.at(numbers) if numbers is not None else graph
+        own = skeleton(graph, lambda weight: weight.nbytes and self._key_of(weight))
+        facts = [fact[:3] if len(fact) == FACTS else None for fact in trace.before.facts]
+        same = facts, {name: parts[name] for name in SAME}
         if self._first is None:
-            self._first = graph
-            return False
-        return likeness(graph, self._first, lambda weight: weight.nbytes and self._key_of(weight)) is not None
+            return _First(own, same)
+        found = likeness(own, self._first.skeleton)
+        head["alike"] = found is not None
+        if found is not None and same == self._first.same and None not in facts:
+            head["like"] = [self._array(array) for array in Like.of(template, found).arrays]
+        return None
 
     def _listed(self, templates: list[Any]) -> bytes:
         """Return the JSON that lists templates and all arrays."""
@@ -163,10 +189,10 @@ class _Writer:
             "consumed": sorted(segment.consumed),
             "constants": {name: self._small(np.asarray(value)) for name, value in segment.constants.items()},
             "late": {name: self._late(value) for name, value in template.late.items()},
-            "layout": layout(node.op for node, _ in graph.nodes),
+            "layout": layout(node.op for node in graph.nodes),
             "lists": graph.lists,
             "tensors": graph.tensors,
-            "graph": [[n.name, n.op, n.inputs, n.outputs, n.attrs, n.weight, sizes] for n, sizes in graph.nodes],
+            "graph": graph.nodes,
             "weights": [
                 [w.name, w.kind, w.nbytes, w.chunk_bytes, size, self._source(w, late)] for w, size, late in graph.known
             ],

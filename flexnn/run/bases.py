@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import field
+
+from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
-from flexnn.graph.likeness import Likeness, likeness
+from flexnn.graph.like_template import LikeTemplate
+from flexnn.graph.likeness import Likeness, Skeleton, likeness
+from flexnn.graph.template import Template
 from flexnn.planning import Plan
 from flexnn.planning.refit import Refit, Sizes
 from flexnn.quick_dataclass import quick_dataclass
-from flexnn.regions import Segment
 from flexnn.regions.templates import SegmentTemplate
+
+from .constants import Packing
 
 
 @quick_dataclass(slots=True, eq=False)
@@ -33,24 +40,45 @@ class Base:
     """None: it has no other sizes."""
     template: SegmentTemplate | None
     """The template of ``graph``."""
-    alike: dict[SegmentTemplate, Likeness | None]
+    alike: dict[SegmentTemplate, Likeness | None] = field(default_factory=dict)
     """Other templates that were compared with it, and how sizes of theirs are its own; None: they are not."""
 
-    def at(self, segment: Segment, sizes: Sizes) -> Plan | None:
-        """Return the plan for a segment that has a template, whose graph has these sizes; None where it needs another
-        plan.
-        """
-        template = segment.template
-        assert template is not None
+    def at(self, template: SegmentTemplate, sizes: Sizes, likeness_to: LikenessTo) -> Plan | None:
+        """Return the plan for sizes of a template's graph; None where they need another plan."""
         if self.refit is None:
             return None
         if template is self.template:
             return self.refit.at(sizes)
-        if template not in self.alike:
-            self.alike[template] = likeness(segment.graph, self.graph)
-        found = self.alike[template]
+        found = likeness_to(template, self)
         own = _in_order(sizes, found) if found is not None else None
         return self.refit.at(own) if own is not None else None
+
+
+LikenessTo = Callable[[SegmentTemplate, Base], Likeness | None]
+"""Function that says how sizes of a template's graphs are those of a plan."""
+
+
+def likeness_to(
+    template: SegmentTemplate, base: Base, packings: Mapping[SegmentTemplate, Packing], stored: StoredModel
+) -> Likeness | None:
+    """Return how sizes of a template's graphs are those of a plan for another one, with weights of the artifact; None:
+    they are not.
+    """
+    if template not in base.alike:
+        other = base.template
+        assert other is not None
+        own = template.template
+        if isinstance(own, LikeTemplate) and own.base is other.template:
+            base.alike[template] = packings[template].likeness(own)
+        else:
+            base.alike[template] = likeness(*(_skeleton(each.template, stored) for each in (template, other)))
+    return base.alike[template]
+
+
+def _skeleton(template: Template, stored: StoredModel) -> Skeleton:
+    """Return the skeleton of a template's graphs as they are planned."""
+    found = Packing.of_template(template)
+    return found.skeleton(template.complete, lambda key: stored.weights[stored.keys[key]])
 
 
 def _in_order(sizes: Sizes, found: Likeness) -> Sizes | None:

@@ -4,14 +4,16 @@ of new inputs of the graph, one input for each type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from weakref import ref
 
 import numpy as np
 
 from flexnn.artifact.model_section import weight_key
-from flexnn.graph.ir import DTYPES, Array, Graph, Tensor
+from flexnn.graph.ir import DTYPES, Array, Graph, GraphError, Tensor, Weight
 from flexnn.graph.late import numbers_read
+from flexnn.graph.like_template import LikeTemplate
+from flexnn.graph.likeness import Likeness, Skeleton
 from flexnn.graph.replay import Folded, Numbers
 from flexnn.graph.template import Template
 from flexnn.planning.refit import Sizes
@@ -19,18 +21,17 @@ from flexnn.planning.types import LINE
 
 
 class Packing:
-    """Which constants of ``graph``, and of all graphs of its template, lie in which new input."""
+    """Which constants of a graph, and of all graphs of its template, lie in which new input. ``tensors``: type, root
+    and weight of each; ``keys``: key of each weight, None where the artifact does not hold it.
+    """
 
-    def __init__(self, graph: Graph) -> None:
-        kept = {
-            i: tensor
-            for i, tensor in enumerate(graph.tensors)
-            if tensor.weight >= 0 and weight_key(graph.weights[tensor.weight]) is None
-        }
-        self._dtypes = sorted({tensor.dtype for tensor in kept.values()})
-        self._kept = [[i for i, tensor in kept.items() if tensor.dtype == dtype] for dtype in self._dtypes]
+    def __init__(self, tensors: Sequence[tuple[str, int, int]], keys: Sequence[str | None]) -> None:
+        self._tensors, self._keys = tensors, keys
+        kept = {i: dtype for i, (dtype, _, weight) in enumerate(tensors) if weight >= 0 and keys[weight] is None}
+        self._dtypes = sorted(set(kept.values()))
+        self._kept = [[i for i, own in kept.items() if own == dtype] for dtype in self._dtypes]
         """Constants of each type."""
-        self._views = {i: tensor.root for i, tensor in enumerate(graph.tensors) if tensor.root in kept}
+        self._views = {i: root for i, (_, root, _) in enumerate(tensors) if root in kept}
         """Constants of which other tensors are a part, by the other."""
         self._columns: list[tuple[Array, Array, Array]] | None = None
         """Constants of each type, parts of them, and of which of these each is a part, once ``sizes`` was asked."""
@@ -38,14 +39,75 @@ class Packing:
         """Indices of the numbers that decide each new input, once ``arrays_at`` was asked; None: it has one value."""
         self._last: dict[int, tuple[bytes, ref[Array]]] = {}
         """The new inputs that depend on sizes, as they were made last, and the numbers that decided them."""
-        self._arrays: list[Array] = []
-        """Arrays of the first graph."""
+        self._arrays: dict[int, Array] = {}
+        """New inputs that are the same always, once they were made."""
+
+    @staticmethod
+    def of(graph: Graph) -> Packing:
+        """Return the packing of a graph."""
+        tensors = [(tensor.dtype, tensor.root, tensor.weight) for tensor in graph.tensors]
+        return Packing(tensors, list(map(weight_key, graph.weights)))
+
+    @staticmethod
+    def of_template(template: Template) -> Packing:
+        """Return the packing of all graphs of a template."""
+        template = template.complete
+        tensors = [(dtype, root, weight) for _, _, dtype, root, _, _, weight in template.tensors]
+        keys = [weight_key(weight) if make is None else None for weight, _, make in template.known]
+        return Packing(tensors, keys)
+
+    def told(self, template: LikeTemplate) -> Packing:
+        """Return the packing of a template that is told by the one of this packing: the same constants in its order."""
+        made, order = Packing([], []), template.likeness.order.tolist()
+        made._dtypes, made._arrays, made._last = self._dtypes, self._arrays, self._last
+        made._kept = [[order[i] for i in tensors] for tensors in self._kept]
+        kept = set().union(*made._kept)
+        roots = template.find_columns()[3].tolist()
+        made._views = {i: root for i, root in enumerate(roots) if root in kept and root != i}
+        return made
+
+    def fitting(self, graph: Graph) -> Packing:
+        """Return this. Raises GraphError where a graph has other constants."""
+        own = Packing.of(graph)
+        if self._dtypes != own._dtypes or list(map(sorted, self._kept)) != own._kept or self._views != own._views:
+            raise GraphError("a stored template has other constants than it is told by")
+        return self
+
+    def likeness(self, template: LikeTemplate) -> Likeness:
+        """Return the likeness of the graphs that ``apply`` makes of those of a template to those of the one that tells
+        it, which has as many new inputs.
+        """
+        found, count = template.likeness, len(template.find_columns()[2])
+        return found._replace(order=np.append(found.order, np.arange(count, count + len(self._dtypes))))
+
+    def skeleton(self, template: Template, stored: Callable[[str], Weight]) -> Skeleton:
+        """Return the skeleton of the graphs that ``apply`` makes of those of a template; ``stored``: the artifact's
+        weight with a key.
+        """
+        known: list[Hashable] = [None] * len(self._keys)
+        for i, key in enumerate(self._keys):
+            if key is not None:
+                found = stored(key)
+                known[i] = found.offset, template.known[i][0].nbytes, found.chunk_bytes
+        count = len(self._tensors)
+        roots = [i if root < 0 else root for i, (_, root, _) in enumerate(self._tensors)]
+        for number, tensors in enumerate(self._kept):
+            for i in tensors:
+                roots[i] = count + number
+        for i, root in self._views.items():
+            roots[i] = roots[root]
+        new = range(count, count + len(self._dtypes))
+        held = [None if weight < 0 else known[weight] for _, _, weight in self._tensors] + [None] * len(new)
+        dtypes = [dtype for dtype, _, _ in self._tensors] + self._dtypes
+        nodes = [(n.op, None if n.weight < 0 else known[n.weight], n.inputs, n.outputs) for n in template.nodes]
+        kinds: list[Hashable] = [(dtype, held[root]) for dtype, root in zip(dtypes, [*roots, *new], strict=True)]
+        return Skeleton.of(nodes, [*template.inputs, *new], template.outputs_at, [*roots, *new], kinds)
 
     def arrays(self, graph: Graph) -> list[Array]:
         """Return the arrays of the new inputs for a graph that has not got them yet."""
         made = [_packed([_loaded(graph, i) for i in tensors], dtype) for dtype, tensors in self._groups()]
         if not self._arrays:
-            self._arrays = made
+            self._arrays = dict(enumerate(made))
         return made
 
     def arrays_at(self, template: Template, numbers: Numbers) -> list[Array]:
@@ -58,6 +120,8 @@ class Packing:
         for number, (dtype, tensors) in enumerate(self._groups()):
             indices = self._read[number]
             if indices is None:
+                if number not in self._arrays:
+                    self._arrays[number] = _packed([template.constant(i, numbers) for i in tensors], dtype)
                 made.append(self._arrays[number])
                 continue
             words = numbers.words[indices].tobytes()

@@ -14,6 +14,8 @@ import numpy as np
 
 from flexnn.artifact.model_section import StoredModel, source_of, weight_key
 from flexnn.graph.ir import Array, Graph, Weight
+from flexnn.graph.like_template import LikeTemplate
+from flexnn.graph.likeness import Likeness
 from flexnn.graph.sources import ArraySource
 from flexnn.measure import Spans, Watch
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
@@ -24,7 +26,7 @@ from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Segment
 from flexnn.regions.templates import SegmentTemplate, Templates
 
-from .bases import Base, Pins
+from .bases import Base, Pins, likeness_to
 from .constants import Packing
 from .engine import BoundProgram
 
@@ -123,7 +125,7 @@ class BoundSegment:
             return self.planner
         if self.known_least is None:
             graph = self.segment.bind()
-            Packing(graph).apply(graph)
+            Packing.of(graph).apply(graph)
             self.store.find_weights(graph)
             self.known_least = Planner(graph, self.store.setting)
         return self.known_least
@@ -345,7 +347,7 @@ class BoundSegments:
         template, numbers = segment.segment.template, segment.segment.numbers
         if template is None or numbers is None:
             return None
-        plan = base.at(segment.segment, self._packings[template].sizes(template.template, numbers))
+        plan = base.at(template, self._packings[template].sizes(template.template, numbers), self._likeness_to)
         if plan is None:
             return None
         program_bytes = segment.bytes_with(_edits(plan.program, base.plan.program))
@@ -414,7 +416,7 @@ class BoundSegments:
         setting = self.setting if self.memory is None else None
         refit = Refit(plan, graph, setting) if is_whole and plan.graph is graph else None
         plan = plan.but(overhead=plan.overhead | {"io": 0})
-        base = Base(graph, plan, own, io, pins, refit, template, {})
+        base = Base(graph, plan, own, io, pins, refit, template)
         if refit is not None and template is not None:
             most = BASES_MAX if self.memory is None else 1
             self._bases[template] = [base, *self._bases.get(template, [])][:most]
@@ -439,7 +441,8 @@ class BoundSegments:
         """Return a segment's graph; its weights are found in the artifact, its other constants are inputs."""
         if segment.fixed is None:  # not where it is bound again after it was dropped
             graph = segment.own_graph()  # an exception in between leaves the segment as it was
-            packing = Packing(graph)
+            packing = self._packings.get(segment.template) if segment.template is not None else None
+            packing = Packing.of(graph) if packing is None else packing.fitting(graph)
             fixed = packing.arrays(graph)
             packing.apply(graph)
             self.find_weights(graph)
@@ -450,10 +453,26 @@ class BoundSegments:
 
     def _constants(self, segment: Segment) -> list[Array]:
         template, numbers = segment.template, segment.numbers
-        if template is None or numbers is None or template not in self._packings:
+        if template is None or numbers is None or not (template in self._packings or self._is_alike(template)):
             self.bound_graph(segment)
             return segment.fixed or []
         return self._packings[template].arrays_at(template.template, numbers)
+
+    def _is_alike(self, template: SegmentTemplate) -> bool:
+        """Return whether what is planned for another template serves one that is new, so that it needs no graph."""
+        bases = [base for found in self._bases.values() for base in found] if self.memory is None else []
+        own = template.template
+        for base in bases:
+            if isinstance(own, LikeTemplate) and base.template is not None and own.base is base.template.template:
+                self._packings[template] = self._packings[base.template].told(own)
+                return True
+        if not any(self._likeness_to(template, base) is not None for base in bases):
+            return False
+        self._packings[template] = Packing.of_template(own)
+        return True
+
+    def _likeness_to(self, template: SegmentTemplate, base: Base) -> Likeness | None:
+        return likeness_to(template, base, self._packings, self.stored)
 
     def find_weights(self, graph: Graph) -> None:
         """Let the weights of a graph be those of the artifact."""

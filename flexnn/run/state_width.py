@@ -68,7 +68,7 @@ def bound_graph(made: Stateful, tokens: int, shapes: Mapping[str, tuple[int, ...
 
 def finished(graph: Graph, segments: BoundSegments) -> list[Array]:
     """Let the weights of a graph be those of the artifact; return its constants."""
-    packing = Packing(graph)
+    packing = Packing.of(graph)
     constants = packing.arrays(graph)
     packing.apply(graph)
     segments.find_weights(graph)

@@ -1,0 +1,155 @@
+"""Templates that an artifact tells by another one: the same graph but for sizes (likeness.py), as few arrays.
+
+Such a template gives the sizes of its graph. Its nodes are read when a graph is asked for, which is rare: what is
+planned for the other template serves it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from flexnn import _core
+
+from .ir import RANK_MAX, Array, Graph, GraphError, Shape, Weight
+from .late import Late
+from .likeness import Likeness
+from .replay import Numbers, Replay
+from .template import NODE_BYTES, Columns, Template
+from .template_reader import CheckedTemplate, check_words
+
+LIKE = ("shapes", "strides", "offsets", "roots", "widths", "order", "also", "packed", "whole", "floats")
+"""Arrays that tell a template, in order."""
+_INT64 = np.dtype(np.int64)
+
+
+class Like(NamedTuple):
+    """Arrays that tell a template by another one, its base."""
+
+    columns: Columns
+    order: Array
+    also: Array
+    """Fields of a Likeness, as is ``order``."""
+    packed: Array
+    whole: Array
+    floats: Array
+    """Fields of a Template, as are the two before."""
+
+    @staticmethod
+    def of(template: Template, found: Likeness) -> Like:
+        """Return what tells a template by the one to which it has this likeness."""
+        columns = template.find_columns()
+        return Like(columns, found.order, found.also, template.packed, template.whole, template.floats)
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The arrays, as an artifact holds them."""
+        return [*self.columns, *self[1:]]
+
+    @staticmethod
+    def read(arrays: Sequence[Array], replay: Replay, base: Template) -> Like:
+        """Return what such arrays tell of a template with this trail. Raises ValueError."""
+        shapes, strides, offsets, roots, widths, order, also, packed, whole, floats = arrays
+        count, most = len(replay.words), len(roots)
+        for array, shape in (
+            (shapes, (most, shapes.shape[-1])),
+            (strides, shapes.shape),
+            (offsets, (most,)),
+            (roots, (most,)),
+        ):
+            if array.shape != shape or array.dtype != np.int32:
+                raise ValueError("tensors of a template are malformed")
+        if shapes.shape[-1] > RANK_MAX or widths.shape != roots.shape or widths.dtype != np.int64:
+            raise ValueError("tensors of a template are malformed")
+        if (
+            order.shape != (len(base.tensors),)
+            or also.ndim != 2
+            or len(also) != 2
+            or {order.dtype, also.dtype} != {_INT64}
+        ):
+            raise ValueError("a likeness is malformed")
+        for indices in (order, also.reshape(-1), roots):
+            if len(indices) and not 0 <= indices.min() <= indices.max() < most:
+                raise ValueError("a tensor is out of range")
+        ports = order[[*base.inputs, *base.outputs_at]]
+        if (roots[roots] != roots).any() or (roots[ports] != ports).any():
+            raise ValueError("a view has no root, or is an input or output")
+        is_float = np.zeros(count, np.bool_)
+        is_float[replay.floats] = True
+        used = np.concatenate((shapes.reshape(-1), strides.reshape(-1), offsets))
+        if not -1 <= used.min(initial=0) <= used.max(initial=0) < count or is_float[used].any():
+            raise ValueError("a size is out of range, or a float")
+        if packed.shape != (len(base), _core.PARAM_WORDS) or packed.dtype != np.int32:
+            raise ValueError("parameters have another shape")
+        for words in (whole, floats):
+            check_words(words, packed.shape, count)
+        return Like((shapes, strides, offsets, roots, widths), order, also, packed, whole, floats)
+
+
+class LikeTemplate(CheckedTemplate):
+    """A template that is told by another one. ``read`` returns it with its nodes. Raises GraphError."""
+
+    __slots__ = ("_complete", "_places", "_read", "base", "likeness")
+
+    def __init__(self, replay: Replay, base: Template, like: Like, read: Callable[[], Template]) -> None:
+        super().__init__(replay, [], [], [], [], [], [], like.packed, like.whole, like.floats, like.columns)
+        self.base = base
+        self.likeness = Likeness(like.order, like.also)
+        self._read = read
+        self._complete: Template | None = None
+        self._places: dict[int, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes, about."""
+        arrays = (*self.find_columns(), *self.likeness, self.packed, self.whole, self.floats)
+        own = NODE_BYTES + self.replay.nbytes + sum(array.nbytes for array in arrays)
+        return own + (self._complete.nbytes if self._complete is not None else 0)
+
+    @property
+    def complete(self) -> Template:
+        """The template with its nodes."""
+        if self._complete is None:
+            made = self._read()
+            if len(made.nodes) != len(self) or len(made.tensors) != len(self.find_columns()[2]):
+                raise GraphError("a stored template has other nodes than it is told by")
+            self._complete = made
+        return self._complete
+
+    @property
+    def weights(self) -> list[Weight]:
+        """Weights whose numbers are the same at all sizes."""
+        return self.base.weights
+
+    def outputs(self, values: Numbers) -> list[tuple[Shape, str]]:
+        """Return shape and type of each output of the graph."""
+        shapes, order = self.find_columns()[0], self.likeness.order
+        found = []
+        for i in self.base.outputs_at:
+            indices = [k for k in shapes[order[i]].tolist() if k >= 0]
+            found.append((tuple(values.words[indices].tolist()), self.base.tensors[i][2]))
+        return found
+
+    def maker(self, tensor: int) -> Late | None:
+        """Return what makes the numbers of a constant; None where they do not depend on sizes."""
+        return self.base.maker(self._place(tensor))
+
+    def constant(self, tensor: int, values: Numbers) -> Array:
+        """Return the numbers of a tensor that is a constant."""
+        return self.base.constant(self._place(tensor), values)
+
+    def _place(self, tensor: int) -> int:
+        """Return the tensor of the base that one is."""
+        if self._places is None:
+            order = self.likeness.order.tolist()
+            self._places = {order[at]: at for at, row in enumerate(self.base.tensors) if row[6] >= 0}
+        return self._places[tensor]
+
+    def at(self, values: Numbers) -> Graph:
+        """Return the graph. Raises GraphError where nodes, weights and tensors do not fit together."""
+        return self.complete.at(values)
