@@ -38,8 +38,13 @@ class Like(NamedTuple):
     """Fields of a Template, as are the two before."""
 
     @staticmethod
-    def of(template: Template, found: Likeness) -> Like:
-        """Return what tells a template by the one to which it has this likeness."""
+    def of(template: Template, base: Template, found: Likeness) -> Like | None:
+        """Return what tells a template, whose weights are the base's in the same order, by that base to which it has
+        this likeness; None where constants are not those of the base.
+        """
+        own = [template.tensors[i][6] for i in found.order.tolist()]
+        if any(held >= 0 and held != own[i] for i, (*_, held) in enumerate(base.tensors)):
+            return None
         columns = template.find_columns()
         return Like(columns, found.order, found.also, template.packed, template.whole, template.floats)
 
