@@ -30,9 +30,7 @@ def told(path: str) -> list[tuple[StoredTemplate, LikeTemplate]]:
     stored, raw = stored_of(path)
     found = load_templates(raw, Recorder(stored.model).region, stored.constants, stored.model.opset)
     each = list({id(one): one for kept in found.values() for one in kept if isinstance(one, StoredTemplate)}.values())
-    first = each[0].first
-    assert first is not None
-    first.read = first._read()
+    each[0].read = each[0]._read()
     made = [(one, one._told()) for one in each if one.like is not None]
     return [(one, read.template) for one, read in made if read is not None and isinstance(read.template, LikeTemplate)]
 
