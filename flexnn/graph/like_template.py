@@ -38,8 +38,13 @@ class Like(NamedTuple):
     """Fields of a Template, as are the two before."""
 
     @staticmethod
-    def of(template: Template, found: Likeness) -> Like:
-        """Return what tells a template by the one to which it has this likeness."""
+    def of(template: Template, base: Template, found: Likeness) -> Like | None:
+        """Return what tells a template, whose weights are the base's in the same order, by that base to which it has
+        this likeness; None where constants are not those of the base.
+        """
+        own = [template.tensors[i][6] for i in found.order.tolist()]
+        if any(held >= 0 and held != own[i] for i, (*_, held) in enumerate(base.tensors)):
+            return None
         columns = template.find_columns()
         return Like(columns, found.order, found.also, template.packed, template.whole, template.floats)
 
@@ -70,17 +75,17 @@ class Like(NamedTuple):
             or {order.dtype, also.dtype} != {_INT64}
         ):
             raise ValueError("a likeness is malformed")
-        for indices in (order, also.reshape(-1), roots):
-            if len(indices) and not 0 <= indices.min() <= indices.max() < most:
-                raise ValueError("a tensor is out of range")
+        indices = np.concatenate((order, also.reshape(-1), roots))
+        if not 0 <= indices.min(initial=0) <= indices.max(initial=0) < most:
+            raise ValueError("a tensor is out of range")
         ports = order[[*base.inputs, *base.outputs_at]]
         if (roots[roots] != roots).any() or (roots[ports] != ports).any():
             raise ValueError("a view has no root, or is an input or output")
-        is_float = np.zeros(count, np.bool_)
-        is_float[replay.floats] = True
         used = np.concatenate((shapes.reshape(-1), strides.reshape(-1), offsets))
-        if not -1 <= used.min(initial=0) <= used.max(initial=0) < count or is_float[used].any():
-            raise ValueError("a size is out of range, or a float")
+        if not -1 <= used.min(initial=0) <= used.max(initial=0) < count:
+            raise ValueError("a size is out of range")
+        if len(replay.floats) and not {*replay.floats.tolist()}.isdisjoint(used.tolist()):
+            raise ValueError("a float is a dimension")
         if packed.shape != (len(base), _core.PARAM_WORDS) or packed.dtype != np.int32:
             raise ValueError("parameters have another shape")
         for words in (whole, floats):

@@ -7,6 +7,7 @@ refused: each graph is checked again for its sizes (graph/template_reader.py), a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from math import prod
 from typing import Any, TypeVar
@@ -110,7 +111,7 @@ class _File:
         for row in self._rows:
             before, stored = self._template(row)
             if stored.remaining == stored.region.all and not stored.region.path:
-                first = stored.first = first or stored
+                stored.first, first = first, first or stored
             for key in {before, before._replace(marks=stored.after)}:
                 found.setdefault(key, []).append(stored)
         return found
@@ -151,7 +152,7 @@ class StoredTemplate:
     like: list[Array] | None = None
     """Arrays that tell it by the first template (graph/like_template.py)."""
     first: StoredTemplate | None = None
-    """The first template of the whole model."""
+    """The first template of the whole model, where this is a later one."""
     read: SegmentTemplate | None = None
     """The template, once it was read."""
 
@@ -205,7 +206,7 @@ class StoredTemplate:
 
     def _told(self) -> SegmentTemplate | None:
         """Return the template as the first one tells it, if that was read; None where it must be read itself."""
-        first = self.first.read if self.first is not None and self.first is not self else None
+        first = self.first.read if self.first is not None else None
         if first is None or self.like is None or self.first is None:
             return None
         own = [fact[:3] for fact in self.facts if len(fact) == len(FACTS)]
@@ -218,7 +219,8 @@ class StoredTemplate:
         dtypes = [first.template.tensors[i][2] for i in first.template.inputs]
         given = [tuple([k for k in shape if k >= 0]) for shape in shapes]
         self._check_feeds(first.segment.feeds, list(zip(given, dtypes, strict=True)))
-        template = LikeTemplate(self.replay, first.template, like, lambda: _refusing(self._whole))
+        unread = copy(self)  # this one will hold what is made here, which would be a circle
+        template = LikeTemplate(self.replay, first.template, like, lambda: _refusing(unread._whole))
         parts = first.segment, template, first.names, self.sized, dict(self.known), first.late, first.lacking
         return CheckedSegmentTemplate(*parts)
 

@@ -18,6 +18,7 @@ from flexnn.graph.like_template import Like
 from flexnn.graph.likeness import Skeleton, likeness, skeleton
 from flexnn.graph.parsed import parsed_bytes
 from flexnn.graph.sources import KeptSource, ModelSource
+from flexnn.graph.template import Template
 from flexnn.graph.template_reader import layout
 
 from .keys import Marks
@@ -47,6 +48,7 @@ SAME = "nodes", "inlined", "feeds", "makes", "aliases", "consumed", "constants",
 class _First(NamedTuple):
     """The template that tells others."""
 
+    template: Template
     skeleton: Skeleton
     same: tuple[Any, ...]
     """Facts and parts of its body, which must be theirs, too."""
@@ -116,11 +118,13 @@ class _Writer:
         facts = [fact[:3] if len(fact) == FACTS else None for fact in trace.before.facts]
         same = facts, {name: parts[name] for name in SAME}
         if self._first is None:
-            return _First(own, same)
+            return _First(template, own, same)
         found = likeness(own, self._first.skeleton)
         head["alike"] = found is not None
         if found is not None and same == self._first.same and None not in facts:
-            head["like"] = [self._array(array) for array in Like.of(template, found).arrays]
+            like = Like.of(template, self._first.template, found)
+            if like is not None:
+                head["like"] = [self._array(array) for array in like.arrays]
         return None
 
     def _listed(self, templates: list[Any]) -> bytes:
