@@ -188,7 +188,10 @@ class Parts:
         from .device import measure_part
 
         machine, names = self._kept.machine, lack.names
-        device = cache.device_key_of(self._artifact, self._threads, self._direct_fd >= 0)
+        try:
+            device = cache.device_key_of(self._artifact, self._threads, self._direct_fd >= 0)
+        except OSError:  # an engine that was left to readers which still read has the file (Session.close)
+            return
         if STORAGE in names and seconds is None:
             found = _of_device(cache.load(device), most_bytes)
             machine, names = (machine.with_storage_of(found), names - {STORAGE}) if found else (machine, names)

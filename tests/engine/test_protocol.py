@@ -160,8 +160,8 @@ MISTAKES = [
     Mistake("whole chunks that a reader does not check, as a worker left them", "loader",
             "    check_whole(e, request);\n    pause_until", "    pause_until", "spare_missing", "is_checked"),
     Mistake("whole chunks that are checked before they are read", "loader",
-            "    const int is_read = fx_read_cached(", "    check_whole(e, request);\n    const int is_read = fx_read_cached(",
-            "spare", "FAILED"),
+            "    const int is_read = fx_read_cached(",
+            "    check_whole(e, request);\n    const int is_read = fx_read_cached(", "spare", "FAILED"),
 ]  # fmt: skip
 
 
