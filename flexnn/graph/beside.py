@@ -35,6 +35,7 @@ class Beside:
         try:
             self._process = os.fork()
             if not self._process:
+                os.close(self._reads)  # or it waits for ever for a reader that is gone
                 _read(self._file, writes)
         except OSError:
             os.close(self._reads)

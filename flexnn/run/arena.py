@@ -57,6 +57,7 @@ class Arena:
         stored = file.open_model
         assert stored is not None
         self._file, self._options, self._home = file, options, home
+        self._is_pooled = home is not None
         self._parts: Parts | None = None
         if options.measures:
             self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
@@ -263,7 +264,8 @@ class Arena:
         """Close the engine, or leave that of the pool."""
         if self._home is not None:
             self._home.leave()
-        else:
+            self._home = None  # which has this
+        elif not self._is_pooled:
             self._engine.close(self._file.files)
 
     def suspect(self) -> None:

@@ -263,6 +263,8 @@ class SharedArena:
         seat.member.unbind()
         self.engine.core.forget(fd)
         self.seats.remove(seat)
+        if self._last is seat:
+            self._last = None  # it has the arena
         del seat.member  # which has the seat
         self.engine.trim(keep=True)
 
@@ -296,7 +298,7 @@ class SharedArena:
         """Close the engine; with ``learn``, keep what runs showed about the machine. Sessions cannot run again."""
         self.is_closed = True
         self.follow(None)
-        seats, self.seats = self.seats, []
+        seats, self.seats, self._last = self.seats, [], None
         files = tuple(file for seat in seats for file in seat.member.files)
         self.engine.close(files)
         for seat in seats:

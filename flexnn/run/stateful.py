@@ -100,7 +100,7 @@ class StateRun(StatePrograms):
         self._results = Outputs(reuse=self._options.reuse_outputs)
         self._last: Array | None = None
         """The last logits, where the next run may overwrite them."""
-        self._made: list[Array] = []
+        self._gives: list[Array] = []
         """Arrays that the run of one token makes: its logits and the states."""
         self._one = ids.shape, DTYPES[ids.dtype]
         self._length = np.zeros(1, np.int64)
@@ -231,7 +231,7 @@ class StateRun(StatePrograms):
         assert following.program is not None
         feed = dict.fromkeys(self._input_names, self._length) | self._beside
         feed[self._tokens] = np.ascontiguousarray(tokens)
-        self._made[:] = logits, *self._states
+        self._gives[:] = logits, *self._states
         if width.signature is None:
             width.signature = self._signature(width, feed)
         ran = width.program.repeat(width.signature, feed, [following.program])
@@ -243,7 +243,7 @@ class StateRun(StatePrograms):
 
     def _signature(self, width: Width, feed: dict[str, Array]) -> _core.Signature:
         """Return what all runs of a program have in common: its constants, and the state."""
-        made, order = self._made, range(len(feed))  # nothing that refers to the session, which refers to it
+        made, order = self._gives, range(len(feed))  # nothing that refers to the session, which refers to it
         return _core.Signature(
             list(feed), list(feed.values()), order, width.constants, self._all, np.empty, lambda _: list(made)
         )
@@ -392,6 +392,6 @@ class StateRun(StatePrograms):
     def release(self) -> None:
         """Give back descriptors and arrays."""
         self._states, self._last, self._once, self._beside = [], None, None, {}
-        self._made.clear()
+        self._gives.clear()
         self._results.clear()
         self._file.close()

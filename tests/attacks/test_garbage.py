@@ -34,6 +34,10 @@ def use():
         session.run(None, feed)
         session.memory = "32MiB"
         session.run(None, feed)
+    with flexnn.Pool("64MiB", threads=2, profile="analytic") as pool:
+        if not feed.keys() - x.keys():
+            pool.open(path).run(None, feed)
+            pool.open(path).close()
     try:
         Descriptor("/proc/self/mem").read(0, 4)  # a device that fails: the buffer and a descriptor stayed
     except OSError:
