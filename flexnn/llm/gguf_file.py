@@ -146,7 +146,7 @@ def open_gguf(path: str) -> GgufFile:
 
 def _read_head(opened: GgufFile) -> None:
     cursor = _Cursor(opened.file)
-    if cursor.take(4) != MAGIC:
+    if opened.file.size < len(MAGIC) or cursor.take(len(MAGIC)) != MAGIC:
         raise GraphError("not a GGUF file: text needs its tokenizer")
     version = cursor.whole("<I")
     if version not in _VERSIONS:
