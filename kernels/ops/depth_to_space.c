@@ -19,8 +19,7 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (kernel != 0 || !fx_is_element(p->elem_bytes) || p->n < 1 || p->oh < 1 || p->ow < 1 || p->c < 1 || p->sh < 1 ||
         p->sw < 1 || (int64_t)p->n * p->oh > INT32_MAX)
         return FX_ERR_PARAMS;
-    if ((int64_t)p->sh * p->sw > INT32_MAX / p->c || p->top < 0 || p->top >= p->sh || p->left < 0 ||
-        p->left >= p->sw)
+    if ((int64_t)p->sh * p->sw > INT32_MAX / p->c || p->top < 0 || p->top >= p->sh || p->left < 0 || p->left >= p->sw)
         return FX_ERR_PARAMS;
     if ((int64_t)p->top + p->oh > (int64_t)p->sh * p->h || (int64_t)p->left + p->ow > (int64_t)p->sw * p->w)
         return FX_ERR_PARAMS;
