@@ -10,6 +10,8 @@
     tokens     memory and time of 1,000 tokens of a language model
     drafts     tokens a pass and tokens a second with drafts and without them
     devices    spilling on slower devices, whose rates the kernel holds (root)
+    narrow     narrow weights in a budget beside no limit, and smallest budgets of quantised models
+    errors     what weights narrowed by an error save, and whether other inputs keep it
     dynamic    random graphs whose sizes and paths data decide, around their smallest budgets
 
 python -m bench.budgets PART --help tells of each.
@@ -32,6 +34,8 @@ NAMES = (
     "tokens",
     "drafts",
     "devices",
+    "narrow",
+    "errors",
     "dynamic",
 )
 

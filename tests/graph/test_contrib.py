@@ -116,7 +116,8 @@ def test_quantised_elementwise():
         check(operator, [*one, ("u", (4, 1, 1)), scale(0.03), zero("u", 120), *to], "u", 0.01)
     check("QLinearSigmoid", [*one, scale(1 / 256), zero("u", 0)], "u", 0.01)
     check("QLinearLeakyRelu", [*one, *to], "u", 0.01, alpha=0.1)
-    check("QLinearSoftmax", [*one, scale(1 / 256), zero("u", 0)], "u", 0.01, axis=-1, opset=13)
+    for of_softmax in ({"axis": -1, "opset": 13}, {"axis": 2, "opset": 12}, {"opset": 11}):
+        check("QLinearSoftmax", [*one, scale(1 / 256), zero("u", 0)], "u", 0.01, **of_softmax)
     check("QLinearGlobalAveragePool", [*one, *to], "u", 0.01)
     check("QLinearAveragePool", [*one, *to], "u", 0.01, kernel_shape=[2, 2], strides=[2, 2])
     check("QLinearConcat", [*to, *one, ("u", (1, 2, 6, 6)), scale(0.03), zero("u", 120)], "u", 0.01, axis=1)

@@ -10,6 +10,8 @@ from .integers import product
 
 FLOAT = 1
 """TensorProto.DataType."""
+SOFTMAX_OF_AN_AXIS = 13
+"""Opset since which Softmax is of one axis."""
 
 
 def _restored(e: Expansion, first: int) -> str:
@@ -106,10 +108,13 @@ def qlinear_leaky_relu(e: Expansion) -> None:
 
 @expands("QLinearSoftmax")
 def qlinear_softmax(e: Expansion) -> None:
-    """Expand to Softmax of one axis, its meaning since opset 13; the earlier meaning is refused."""
-    if e.integer("opset", 13) < 13:
-        raise e.error("attribute opset below 13 is not supported")
-    _quantised(e, e.add("Softmax", _restored(e, 0), axis=e.integer("axis", -1)), 3)
+    """Expand to Softmax of one axis, its meaning since opset 13; before, it was of all axes from this one on."""
+    x = _restored(e, 0)
+    if e.integer("opset", 13) >= SOFTMAX_OF_AN_AXIS:
+        _quantised(e, e.add("Softmax", x, axis=e.integer("axis", -1)), 3)
+        return
+    rows = e.add("Softmax", e.add("Flatten", x, axis=e.integer("axis", -1)), axis=1)
+    _quantised(e, e.add("Reshape", rows, e.add("Shape", x)), 3)
 
 
 @expands("QLinearAveragePool", "QLinearGlobalAveragePool")
