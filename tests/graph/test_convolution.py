@@ -161,6 +161,12 @@ def test_conv_transpose_in_blocks_of_random_shapes(data):
     check_model(conv_model((2, cin, *size), (cin, cout, *kernel), bias=True, op="ConvTranspose", **attrs))
 
 
+def test_zeros_between_rows_of_which_as_many_are_cropped():
+    """The padded map has as many rows as the input; places in a block of groups are too many for own convolutions."""
+    attrs = {"strides": [2, 3], "pads": [3, 0, 6, 0], "group": 3}
+    check_model(conv_model((2, 6, 4, 1), (6, 5, 4, 1), op="ConvTranspose", **attrs))
+
+
 @pytest.mark.parametrize(("kernel", "cout"), [(4, 4), (4, 24), (3, 24), (5, 24)])
 def test_conv_transpose_stores_its_weights_once(kernel, cout):
     model = conv_model((1, 5, 6, 6), (5, cout, kernel, kernel), bias=False, op="ConvTranspose", strides=[2, 2])

@@ -61,7 +61,7 @@ def _encode_pad(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     # An axis that is padded stays alone; between axes that are not, x and y have the same sizes.
     alone = tuple(_differ(dx, dy) for dx, dy in zip(x.shape, y.shape, strict=True))
     before = ints_attr(node, "before")
-    alone = tuple(a or bool(b) for a, b in zip(alone, before, strict=True))
+    alone = tuple(a or bool(b or i) for a, b, i in zip(alone, before, interior, strict=True))
     box = collapse(y.shape, (x.strides, y.strides), alone=alone)
     if box is None:
         raise node_error(node, f"more than 6 dimensions with strides of their own: {y.shape}")
