@@ -188,10 +188,7 @@ class Parts:
         from .device import measure_part
 
         machine, names = self._kept.machine, lack.names
-        try:
-            device = cache.device_key_of(self._artifact, self._threads, self._direct_fd >= 0)
-        except OSError:  # an engine that was left to readers which still read has the file (Session.close)
-            return
+        device = cache.device_key_of(self._artifact, self._threads, self._direct_fd >= 0)
         if STORAGE in names and seconds is None:
             found = _of_device(cache.load(device), most_bytes)
             machine, names = (machine.with_storage_of(found), names - {STORAGE}) if found else (machine, names)

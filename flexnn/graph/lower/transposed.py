@@ -156,8 +156,8 @@ PLACES_APART = 4
 def _by_blocks(ctx: Context, image: Value, w: Window, extra: list[int], filters: Filters) -> Value:
     """ConvTranspose of an image by what its outputs are made of: those at one place in their blocks, of the strides'
     size, are a convolution of the input by every stride-th tap, turned around (Shi et al., Is the deconvolution layer
-    the same as a convolutional layer?, 2016). Nothing is multiplied by zeros between pixels; by zeros behind
-    the kernel where its sides are no multiples of the strides, unless places with fewer taps are computed apart.
+    the same as a convolutional layer?, 2016). Zeros between pixels are not multiplied. Zeros behind the kernel are,
+    where its sides are no multiples of the strides and places with fewer taps are not computed apart.
     """
     rows, columns = axes = [_axis(w, i, extra[i], size) for i, size in enumerate(ctx.shape(image)[1:3])]
     is_odd = any(0 != axis.kernel % axis.stride < axis.kernel for axis in axes)
@@ -190,8 +190,7 @@ def _panels_of_places(filters: Filters, axes: Sequence[_Axis], places: Sequence[
     wtype, step = stored_form(weights, 1, count * group)
     tiled = MappedSource(bias.source, lambda v: np.tile(v, count), f"tiled{count}") if bias else None
     source = MappedSource(weights.source, placed, f"places{axes}{places}in{group}")
-    op = conv_op(cin, shape[0], group)
-    return PanelSource(op, shape, group, source, tiled, wtype=wtype, step=step)
+    return PanelSource(conv_op(cin, shape[0], group), shape, group, source, tiled, wtype=wtype, step=step)
 
 
 def _taps_of_places(v: np.ndarray, dim: int, stride: int, places: _Places) -> np.ndarray:
