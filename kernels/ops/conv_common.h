@@ -60,6 +60,8 @@ typedef struct fx_activation {
 /* Applies an activation in place to rows of n floats, row_step apart. */
 static inline void fx_activate_rows(const fx_kernels *k, fx_activation a, float *y, int64_t rows, int64_t row_step,
                                     int64_t n) {
+    if (row_step == n) /* one run: a short row costs more than its floats */
+        n *= rows, rows = 1;
     const fx_unary u = {.x = y,
                         .y = y,
                         .rows = rows,
@@ -72,6 +74,16 @@ static inline void fx_activate_rows(const fx_kernels *k, fx_activation a, float 
                         .alpha = a.alpha,
                         .beta = a.beta};
     k->unary_f32(&u);
+}
+
+/* The same of a tile's rows: floats [at, at + n) of each. */
+static inline void fx_activate_tile(const fx_kernels *k, fx_activation a, float *const *y, int64_t rows, int64_t at,
+                                    int64_t n) {
+    for (int64_t i = 0, end; i < rows; i = end) {
+        for (end = i + 1; end < rows && y[end] == y[end - 1] + n; end++)
+            ;
+        fx_activate_rows(k, a, y[i] + at, end - i, n, n);
+    }
 }
 
 /* (d - 1) * s added up over dims without overflow: 0 if a size is below 1, a stride below 0, or the sum too big. */

@@ -243,8 +243,7 @@ static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t fir
     if (!fx_finish_is_partial(p->act))
         return;
     const int64_t c0 = (int64_t)first * FX_NR, c1 = fx_min64((int64_t)last * FX_NR, win->c1);
-    for (int i = 0; i < g->rows; i++)
-        fx_activate_rows(k, (fx_activation){p->act, p->alpha, p->beta}, w->s.c[i] + c0, 1, 0, c1 - c0);
+    fx_activate_tile(k, (fx_activation){p->act, p->alpha, p->beta}, w->s.c, g->rows, c0, c1 - c0);
 }
 
 /* walk's next_panels, of the unit of tile groups number `group`: threads take units in turn. */

@@ -120,8 +120,6 @@ fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32
     }
     call->kernels->gemv_f32(&g);
     if (fx_finish_is_partial(p->act))
-        for (int32_t i = 0; i < g.rows; i++)
-            fx_activate_rows(call->kernels, (fx_activation){p->act, p->alpha, p->beta}, s.c[i] + g.c_at, 1, 0,
-                             g.columns);
+        fx_activate_tile(call->kernels, (fx_activation){p->act, p->alpha, p->beta}, s.c, g.rows, g.c_at, g.columns);
     return FX_OK;
 }

@@ -97,8 +97,8 @@ fx_status fx_conv_rounded_run(const fx_call *call, int threads, uint32_t u0, uin
         call->kernels->bytes->rows_s8(&s.rows);
         d.rows = s.rows;
         call->kernels->bytes->dot_s8(&d);
-        for (int32_t i = 0; i < s.rows.rows && fx_finish_is_partial(p->act); i++)
-            fx_activate_rows(call->kernels, (fx_activation){p->act, p->alpha, p->beta}, s.c[i] + d.c_at, 1, 0,
+        if (fx_finish_is_partial(p->act))
+            fx_activate_tile(call->kernels, (fx_activation){p->act, p->alpha, p->beta}, s.c, s.rows.rows, d.c_at,
                              d.columns);
     }
     return FX_OK;
