@@ -54,6 +54,8 @@ class Region:
         """Nodes that numpy computes where an input has no elements."""
         self.forced: set[str] = set()
         """Values of which some lowering needs the numbers, not only the shapes."""
+        self.varied: set[str] = set()
+        """Values that no input reaches, but whose numbers differ between shapes: inputs of segments, not constants."""
         self.apart: set[int] = set()
         """Branches that cannot be lowered into the segment around them."""
         self.walked: set[int] = set()
@@ -91,7 +93,7 @@ class Region:
         """Take back what is marked in the region and in those inside it."""
         for region in self.walk():
             region.why.clear()
-            for marks in (region.forced, region.hosted, region.hosted_empty, region.apart, region.walked):
+            for marks in (region.forced, region.varied, region.hosted, region.hosted_empty, region.apart, region.walked):
                 marks.clear()
 
     @contextmanager

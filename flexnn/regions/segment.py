@@ -143,7 +143,7 @@ def _attempt(
     asked: list[str] = []
 
     def admit(name: str, known: bool) -> None:
-        admit_value(binder, name, values[name], known)
+        admit_value(binder, name, values[name], known, name not in region.varied)
         if known and values[name].size:
             consumed[name] = values[name].numbers(name)
 
@@ -277,8 +277,10 @@ def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]
     return found if known else set()
 
 
-def admit_value(binder: Binder, name: str, value: Value, known: bool) -> None:
-    """Let a binding see a value, and its numbers if ``known``. Raises GraphError."""
+def admit_value(binder: Binder, name: str, value: Value, known: bool, folds: bool = True) -> None:
+    """Let a binding see a value, and its numbers if ``known``, or, with ``folds``, if they are few and no input reaches
+    them. Raises GraphError.
+    """
     if not value.size:  # no numbers: its shape says all of it
         binder.values[name] = array_const(name, np.zeros(value.shape, value.dtype))
         return
@@ -287,7 +289,7 @@ def admit_value(binder: Binder, name: str, value: Value, known: bool) -> None:
     if known:
         binder.values[name] = const = array_const(name, value.numbers(name))
         const.is_of_run = True
-    elif value.is_settled and value.array is not None and value.nbytes <= KEPT_BYTES:
+    elif folds and value.is_settled and value.array is not None and value.nbytes <= KEPT_BYTES:
         binder.values[name] = array_const(name, value.array)
     else:
         binder.add_input(name, value.shape, DTYPE_NAMES[value.dtype])

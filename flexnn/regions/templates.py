@@ -306,6 +306,7 @@ class Templates:
             self._rebinds(segment, before, {name: values[name] for name in names})
             return segment
         self._ask(before)
+        self._vary(before, values)
         try:
             template = _with_trail(region, remaining, values, names, is_settled, is_steady, self._opset)
             segment = template.at(values)
@@ -378,11 +379,19 @@ class Templates:
                     return segment
         return None
 
+    def _vary(self, key: Key, values: Mapping[str, Value]) -> None:
+        """Mark the values that kept a template of this key from serving: it took their numbers for constants."""
+        for found, _ in serving(self._found, key):
+            for template in found:
+                for name, array in template.known.items():
+                    if not np.array_equal(values[name].numbers(name), array):
+                        key.region.varied.add(name)
+
     def _ask(self, key: Key) -> None:
-        """Raise NumbersError if a template of the artifact serves this key, but for numbers that it has: at shapes like
-        these they turned out to be needed.
+        """Raise NumbersError if a template serves this key, but for numbers that it has: at shapes like these they
+        turned out to be needed.
         """
-        for stored in self._all_stored():
+        for stored in (*self._all_stored(), *self._found):
             if (stored.region, stored.remaining, stored.inlines) != (key.region, key.remaining, key.inlines):
                 continue
             pairs = list(zip(key.facts, stored.facts, strict=False))

@@ -17,6 +17,7 @@ from flexnn.graph import operators
 from flexnn.graph.dump import dump
 from flexnn.graph.ir import Graph, Weight
 from flexnn.graph.sources import HeldSource
+from flexnn.regions import templates
 from flexnn.regions.segment import Segment, build_segment
 from flexnn.regions.templates import Templates
 from tests.support.regions import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
@@ -400,3 +401,33 @@ def test_padding_of_nothing_needs_no_other_template(tmp_path: Path, first: tuple
             check_run(session, model, {"x": numbers(1, 3, h, w)})
             seen.append(templates.nodes)
         assert len({before, *seen}) <= 1 + traced, (before, seen)
+
+
+def scattered() -> onnx.ModelProto:
+    """Positive numbers, doubled, in a vector of zeros as long as x: which they are, and how many, a run finds."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("ConstantOfShape", ["shape"], ["zeros"]),
+        node("Greater", ["x", "zero"], ["is_positive"]),
+        node("NonZero", ["is_positive"], ["places"]),
+        node("Transpose", ["places"], ["rows"]),
+        node("GatherND", ["x", "rows"], ["found"]),
+        node("Add", ["found", "found"], ["doubled"]),
+        node("ScatterND", ["zeros", "rows", "doubled"], ["y"]),
+    ]
+    constants = {"zero": np.array(0, np.float32)}
+    return model_of(graph_of(nodes, [value("x", F32, ["n"])], [value("y", F32, ["n"])], constants))
+
+
+def test_numbers_that_sizes_decide_are_no_constants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zeros were a constant of their segment, which so served vectors of that length only."""
+    model, traced = scattered(), []
+    own = templates._with_trail
+    monkeypatch.setattr(templates, "_with_trail", lambda *args: traced.append(args[1]) or own(*args))
+    with opened(tmp_path, model) as session:
+        for n in (30, 45):
+            check_run(session, model, {"x": numbers(n)})
+        traced.clear()
+        for n in (52, 37, 61, 30):
+            check_run(session, model, {"x": numbers(n)})
+    assert not traced
