@@ -93,8 +93,10 @@ class Region:
         """Take back what is marked in the region and in those inside it."""
         for region in self.walk():
             region.why.clear()
-            for marks in (region.forced, region.varied, region.hosted, region.hosted_empty, region.apart, region.walked):
-                marks.clear()
+            for values in (region.forced, region.varied):
+                values.clear()
+            for nodes in (region.hosted, region.hosted_empty, region.apart, region.walked):
+                nodes.clear()
 
     @contextmanager
     def without_marks(self) -> Iterator[None]:
