@@ -106,7 +106,7 @@ def _check_traced(session: flexnn.Session) -> None:
     try:
         session.trace_events()
     except UntracedError:
-        raise ValueError("--trace: runs with open shapes or control flow are not traced; --shape binds open shapes") from None
+        raise ValueError("--trace: open shapes and control flow are not traced; --shape binds open shapes") from None
     except flexnn.SessionError:  # it has not run yet
         pass
 

@@ -63,6 +63,7 @@ def table(
 
 def _sizes(feed: Feed) -> str:
     """Return the shapes of inputs: an error that was measured on other sizes than those of use may be another."""
-    each = [f"{printable(name, _NAME_MAX)} {'x'.join(map(str, values.shape)) or 'scalar'}" for name, values in feed.items()]
+    shapes = {name: "x".join(map(str, values.shape)) or "scalar" for name, values in feed.items()}
+    each = [f"{printable(name, _NAME_MAX)} {shape}" for name, shape in shapes.items()]
     more = f" and {len(each) - _INPUTS_MAX} more" if len(each) > _INPUTS_MAX else ""
     return f" ({', '.join(each[:_INPUTS_MAX])}{more})" if each else ""
