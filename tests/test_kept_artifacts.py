@@ -191,7 +191,7 @@ def test_those_used_longest_ago_go(folder: Path, tmp_path: Path, monkeypatch: py
 def test_a_full_disk_has_room_for_the_newest(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    """Others that are kept stayed while compiling found the disk full. ``room``: how many others the disk has room for."""
+    """Others that are kept stayed while compiling found the disk full. ``room``: how many there is room for."""
     models = [write_branched_model(tmp_path / f"{count}.onnx", 2, batch=count) for count in range(1, 6)]
     paths = [Path(keeping.keep(str(path), {})) for path in models[:4]]
     for age, path in enumerate(paths):
