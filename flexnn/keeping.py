@@ -5,6 +5,7 @@ used go first. A lock (fcntl) on a byte of one file lets one process at a time m
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -49,6 +50,7 @@ MOST_PART = 10
 number. The artifact that was made last stays in any case.
 """
 STATUSES_MAX = 1024
+_DISK_FULL = errno.ENOSPC, errno.EDQUOT
 SETTLED_NS = 20_000_000
 """Age of a change at which times of files tell it from the next one."""
 
@@ -90,7 +92,7 @@ def keep(
             with _locked(opened, key_of(before, shapes)):
                 making = _Making(model, shapes, opened, progress, waited)
                 known = find(model, shapes, opened)
-                name = known or _keep_contents(making, before)
+                name = known or _keep_with_room(making, before)
                 if name is not None and note:
                     _note(opened, note, name, {})
             if name is not None:
@@ -143,6 +145,27 @@ class _Making(NamedTuple):
     """The folder of artifacts."""
     progress: Progress | None
     waited: Waited | None
+
+
+def _keep_with_room(making: _Making, before: Status) -> str | None:
+    """Do what ``_keep_contents`` does. Where the disk is full, remove half of what is kept, then all of it."""
+    for part in (2, 1):
+        try:
+            return _keep_contents(making, before)
+        except OSError as error:
+            if error.errno not in _DISK_FULL or not _drop(making.opened, part):
+                raise
+    return _keep_contents(making, before)
+
+
+def _drop(opened: OpenFile, part: int) -> bool:
+    """Remove artifacts used longest ago, one part in ``part`` of their bytes; return whether some are gone."""
+    artifacts = kept(opened)
+    wanted, gone = sum(one.nbytes for one in artifacts) // part, 0
+    for one in artifacts:
+        if gone < wanted and _remove(opened, one):
+            gone += one.nbytes
+    return gone > 0
 
 
 def _keep_contents(making: _Making, before: Status) -> str | None:

@@ -22,7 +22,7 @@ import pytest
 import flexnn
 from flexnn.cli import main
 from tests.support.hangs import HANG_SECONDS
-from tests.support.sessions import feed, smallest, write_model, write_wide_model
+from tests.support.sessions import feed, smallest, write_branched_model, write_model, write_wide_model
 
 COMMAND = [sys.executable, "-P", "-m", "flexnn"]
 
@@ -150,6 +150,15 @@ def test_input_and_output(artifact: Path, tmp_path: Path) -> None:
         (y,) = session.run(None, feed())
         np.testing.assert_allclose(saved["y"], y, rtol=0, atol=1e-4 * np.abs(y).max())
     assert sorted(os.listdir(tmp_path)) == ["in.npz", "out"]
+
+
+def test_a_trace_that_there_will_not_be_is_refused_before_the_run(tmp_path: Path) -> None:
+    """It was exit 1, after all runs."""
+    write_branched_model(tmp_path / "m.onnx", 3, batch="n")
+    open_artifact = flexnn.compile(tmp_path / "m.onnx")
+    done = flexnn_cli("run", open_artifact, "--trace", "t.json", "--repeat", 10**9, folder=tmp_path)
+    refused(done, "--trace", "open shapes")
+    assert not (tmp_path / "t.json").exists()
 
 
 @pytest.mark.parametrize("name", ["file", "allow_pickle", "a/b"])

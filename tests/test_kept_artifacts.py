@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -184,6 +185,34 @@ def test_those_used_longest_ago_go(folder: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("FLEXNN_CACHE", "1")
     newest = Path(keeping.keep(str(models[1]), {}))
     assert names(folder, ".flexnn") == [newest.name]
+
+
+@pytest.mark.parametrize("room", [3, 1, 0])
+def test_a_full_disk_has_room_for_the_newest(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """Others that are kept stayed while compiling found the disk full. ``room``: how many there is room for."""
+    models = [write_branched_model(tmp_path / f"{count}.onnx", 2, batch=count) for count in range(1, 6)]
+    paths = [Path(keeping.keep(str(path), {})) for path in models[:4]]
+    for age, path in enumerate(paths):
+        os.utime(path.with_suffix(".json"), (time.time() - 100 + age,) * 2)
+    compile_to, tries = keeping.compile_to, []
+
+    def full(*arguments: object, **options: object) -> list[str]:
+        tries.append(len(names(folder, ".flexnn")))
+        if tries[-1] > room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "target")
+        return compile_to(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(keeping, "compile_to", full)
+    newest = Path(keeping.keep(str(models[4]), {}))
+    left = [path for path in paths if path.exists()]
+    assert (tries, left) == (([4, 2], paths[2:]) if room == 3 else ([4, 2, 0], []))
+    assert names(folder, ".flexnn") == sorted(path.name for path in (*left, newest))
+    room = -1
+    with pytest.raises(OSError, match="No space left"):
+        keeping.keep(str(models[0]), {})
+    assert names(folder, ".flexnn") == []
 
 
 def test_two_at_once_compile_once(folder: Path, model: Path) -> None:

@@ -128,6 +128,23 @@ def _recurrent() -> Parts:
     return [node], [_port("x", FLOAT, ["steps", 1, 4])], ["y"], constants
 
 
+def _pictures() -> Parts:
+    """An open number of pictures with a gate that is reshaped: the template of several is told by that of one."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Reshape", ["p", "flat"], ["f"]),
+        helper.make_node("MatMul", ["f", "g"], ["m"]),
+        helper.make_node("Sigmoid", ["m"], ["q"]),
+        helper.make_node("Reshape", ["q", "image"], ["k"]),
+        helper.make_node("Mul", ["r", "k"], ["y"]),
+    ]
+    flat, image = np.array([0, -1]), np.array([0, -1, 1, 1])
+    constants = {"w": _numbers(3, 2, 3, 3), "g": _numbers(3, 3), "flat": flat, "image": image}
+    return nodes, [_port("x", FLOAT, ["n", 2, "h", "w"])], ["y"], constants
+
+
 MICRO = {
     "layer": _layer,
     "narrow": _narrow,
@@ -140,9 +157,12 @@ MICRO = {
     "branch": _branch,
     "loop": _loop,
     "recurrent": _recurrent,
+    "pictures": _pictures,
 }
 IN_FILE = ("table",)
 """Models that run in their smallest budget, where a table stays in the file."""
+SEVERAL = ("pictures",)
+"""Models that run at two sizes: the second one has a template that is told by the first's."""
 
 
 def write_micro(name: str, path: Path) -> Path:

@@ -33,7 +33,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
 from bench.cli import cli
-from bench.faults.micro import IN_FILE, MICRO, write_micro
+from bench.faults.micro import IN_FILE, MICRO, SEVERAL, write_micro
 from bench.models.tiny import TINY
 from bench.mutate import EXTREMES, damage, meaning_of_artifact, reseal
 from flexnn._core import crc32c
@@ -102,7 +102,8 @@ class Subject:
         if self.name in IN_FILE:
             with flexnn.Session(artifact, memory=BUDGET, threads=1) as session:
                 self.memory = session.plan.minimum_memory
-        self.outputs = run(artifact, self.memory, "analytic")
+        self.sizes = (1, 2) if self.name in SEVERAL else (2,)
+        self.outputs = run(artifact, self.memory, "analytic", self.sizes)
 
     def damaged(self, rng: random.Random) -> bytes:
         """Return a mutation; of MEANT of them some byte differs that has a meaning."""
@@ -115,14 +116,22 @@ class Subject:
                 return mutant
 
 
-def run(artifact: Path, memory: int, profile: str | None = None) -> list[np.ndarray[Any, Any]] | None:
-    """Return the outputs for seeded inputs; None where the file says that these are too large to make."""
+def run(
+    artifact: Path, memory: int, profile: str | None = None, sizes: Sequence[int] = (2,)
+) -> list[np.ndarray[Any, Any]] | None:
+    """Return the last outputs for seeded inputs, where open sizes are these in turn; None where the file says that
+    inputs are too large to make.
+    """
+    outputs = None
     with flexnn.Session(artifact, memory=memory, threads=1, profile=profile) as session:
-        ports = [(i, [d if isinstance(d, int) else 2 for d in i.shape]) for i in session.get_inputs()]
-        if sum(np.prod(shape, dtype=float) for _, shape in ports) > BUDGET / 8:
-            return None
-        rng = np.random.default_rng(0)
-        return session.run(None, {i.name: rng.standard_normal(shape).astype(i.numpy_dtype) for i, shape in ports})
+        for size in sizes:
+            ports = [(i, [d if isinstance(d, int) else size for d in i.shape]) for i in session.get_inputs()]
+            if sum(np.prod(shape, dtype=float) for _, shape in ports) > BUDGET / 8:
+                return None
+            rng = np.random.default_rng(0)
+            feed = {i.name: rng.standard_normal(shape).astype(i.numpy_dtype) for i, shape in ports}
+            outputs = session.run(None, feed)
+    return outputs
 
 
 def subjects(folder: Path) -> list[Subject]:
@@ -146,7 +155,7 @@ def artifacts(folder: Path) -> Callable[[random.Random], str]:
         os.pwrite(file, mutant, 0)
         os.ftruncate(file, len(mutant))
         try:
-            outputs = run(target, subject.memory, None if rng.random() < MEASURED else "analytic")
+            outputs = run(target, subject.memory, None if rng.random() < MEASURED else "analytic", subject.sizes)
         except (flexnn.FlexNNError, OSError, MemoryError) as error:
             if not str(error).strip() or "\n" in str(error).strip():
                 raise WrongError(f"unclear: {error!r}") from None

@@ -18,6 +18,7 @@ from flexnn import _core, units
 from flexnn.inputs import make_feed, seeded
 from flexnn.kept_artifacts import compiled
 from flexnn.median import median, quantile
+from flexnn.run.engine import UntracedError
 from flexnn.system.process import resident
 
 from . import live
@@ -84,6 +85,8 @@ def _measure(
         kv=options.kv,
     ) as session:
         open_ms = (time.perf_counter_ns() - start) / NS_PER_MS
+        if options.trace is not None:
+            _check_traced(session)
         runs = _Runs(session, options, given)
         runs.go(baseline, use)
         peak = resident()[1]
@@ -96,6 +99,16 @@ def _measure(
             report["energy"] = use.describe()
         names = [output.name for output in session.get_outputs()]
     return report, dict(zip(names, runs.outputs, strict=True))
+
+
+def _check_traced(session: flexnn.Session) -> None:
+    """Raise ValueError where runs are never traced, before a run that would be for nothing."""
+    try:
+        session.trace_events()
+    except UntracedError:
+        raise ValueError("--trace: open shapes and control flow are not traced; --shape binds open shapes") from None
+    except flexnn.SessionError:  # it has not run yet
+        pass
 
 
 class _Runs:

@@ -5,9 +5,12 @@ takes meanwhile. It only says what it found if all is well: else the other one r
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import marshal
 import os
 import resource
+import select
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -65,6 +68,17 @@ class Beside:
         return file, Checked(opset, [Port(*output) for output in outputs])
 
 
+def _end_without_reader(writes: int) -> None:
+    """Have the system end this process (SIGIO) when nobody is left who could take what it finds."""
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(writes, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(writes, fcntl.F_SETFL, os.O_ASYNC)
+    poll = select.poll()
+    poll.register(writes, 0)
+    if poll.poll(0):  # the other one ended before
+        os._exit(1)
+
+
 def _read(file: Descriptor, writes: int) -> None:
     """Do what the process is there for, and end it."""
     with contextlib.suppress(BaseException):
@@ -75,10 +89,12 @@ def _read(file: Descriptor, writes: int) -> None:
         from .checked import check_onnx
         from .onnx_file import open_onnx
 
+        _end_without_reader(writes)
         opened = open_onnx(file.path, file=file)
         opset, ports = check_onnx(opened)
         outputs = [(port.name, port.dtype, port.dims) for port in ports]
         said = marshal.dumps((opened.model.SerializeToString(), opened.bulk, opened.about, opset, outputs))
+        fcntl.fcntl(writes, fcntl.F_SETFL, 0)  # who reads sends the same signal
         with open(writes, "wb") as pipe:
             pipe.write(said)
         os._exit(0)

@@ -108,6 +108,11 @@ class Trail:
                 self.conditions[key] = outcome
         return outcome
 
+    def forget(self) -> None:
+        """Drop what was found before: sizes know their trail, and would be garbage in circles with it."""
+        self.known.clear()
+        self._results.clear()
+
     def replay(self) -> Replay:
         """Close the trail; return what it leaves. Raises SizeError where 64 bits do not hold a number."""
         self.is_closed = True

@@ -5,7 +5,7 @@ back, each token is some bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,8 @@ PIECES_MAX, JOINS_MAX, JOINED_MAX = 1 << 23, 1 << 20, 1 << 24
 """Most characters of all pieces with scores, and most ways to join two of them to a third, each of which takes some
 hundred bytes and its characters.
 """
+COPIED_MAX = 1 << 28
+"""Most characters that looking for these ways may copy, as it does for short pieces: some 0.2 s."""
 APART_MAX = 1 << 20
 """Most bytes of all tokens that are found in a text before it is cut, control tokens and a user's: the library takes
 80 bytes for each of them.
@@ -214,13 +216,10 @@ def _pieces(opened: GgufFile, texts: Sequence[str], kinds: np.ndarray) -> Cutter
     joined = 0
     if sum(map(len, normal)) > PIECES_MAX:
         raise GraphError(f"metadata: tokenizer.ggml.tokens: pieces of more than {PIECES_MAX} characters in all")
-    for text in normal:
-        own = vocabulary[text]
-        for cut in range(1, len(text)):
-            left, right = text[:cut], text[cut:]
-            if left in normal and right in normal:
-                found.append((-float(scores[own]), vocabulary[left], vocabulary[right]))
-                joined += len(text)
+    is_short = sum(len(text) ** 2 for text in normal) <= COPIED_MAX
+    for text, cut in _cuts(normal) if is_short else _cuts_of_long(normal):
+        found.append((-float(scores[vocabulary[text]]), vocabulary[text[:cut]], vocabulary[text[cut:]]))
+        joined += len(text)
         if len(found) > JOINS_MAX or joined > JOINED_MAX:
             raise GraphError(f"metadata: tokenizer.ggml.tokens: more than {JOINS_MAX} ways to join pieces, or too long")
     found.sort()
@@ -232,6 +231,41 @@ def _pieces(opened: GgufFile, texts: Sequence[str], kinds: np.ndarray) -> Cutter
         steps.insert(0, normalizers.Prepend(_SPACE))
     made.normalizer = normalizers.Sequence(steps)
     return made
+
+
+def _beginnings(texts: Iterable[str]) -> dict[str, str]:
+    """Return the longest other text that each one begins with, where there is one."""
+    found: dict[str, str] = {}
+    begun: list[str] = []
+    for text in sorted(texts):
+        while begun and not text.startswith(begun[-1]):
+            begun.pop()
+        if begun:
+            found[text] = begun[-1]
+        begun.append(text)
+    return found
+
+
+def _cuts(texts: set[str]) -> Iterator[tuple[str, int]]:
+    """Yield each text with each place where it is cut into two others."""
+    for text in texts:
+        for cut in range(1, len(text)):
+            if text[:cut] in texts and text[cut:] in texts:
+                yield text, cut
+
+
+def _cuts_of_long(texts: set[str]) -> Iterator[tuple[str, int]]:
+    """Yield what ``_cuts`` does, without a copy of both parts at each place; of short texts it takes twice as long."""
+    beginnings, endings = _beginnings(texts), _beginnings(text[::-1] for text in texts)
+    for text in texts:
+        starts, last, first = set(), endings.get(text[::-1]), beginnings.get(text)
+        while first is not None and last is not None:
+            starts.add(len(text) - len(last))
+            last = endings.get(last)
+        while starts and first is not None:
+            if len(first) in starts:
+                yield text, len(first)
+            first = beginnings.get(first)
 
 
 def _model(

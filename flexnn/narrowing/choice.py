@@ -73,7 +73,7 @@ def narrowed(
         else:
             forms, error = _by_error(trial, layers, feeds, wanted.error, report)
             _mark(layers, forms)
-    return table(contents.weights, layers, forms, wanted, error)
+    return table(contents.weights, layers, forms, wanted, error, feeds[0])
 
 
 def _weighed(contents: Graph | StoredModel, wanted: Wanted, report: Report) -> list[Layer]:

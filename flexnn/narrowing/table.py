@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from flexnn.errors import printable
 from flexnn.graph.ir import Weight
 from flexnn.units import format_bytes
 
 from .layers import Layer
-from .wanted import Wanted
+from .wanted import Feed, Wanted
 
-_NAME_MAX = 48
+_NAME_MAX, _INPUTS_MAX = 48, 8
 
 
 def table(
-    weights: Sequence[Weight], layers: Sequence[Layer], forms: Mapping[int, str], wanted: Wanted, error: float | None
+    weights: Sequence[Weight],
+    layers: Sequence[Layer],
+    forms: Mapping[int, str],
+    wanted: Wanted,
+    error: float | None,
+    noise: Feed | None = None,
 ) -> str:
-    """Return the text. ``weights``: all of the artifact without a choice; ``error``: measured with all layers."""
+    """Return the text. ``weights``: all of the artifact without a choice; ``error``: measured with all layers, where no
+    inputs are given on ones like ``noise``.
+    """
     rows = [("layer", "form", "bytes", "of f32", "rounding", "output" if not wanted.form else "")]
     before = after = 0
     for at, layer in enumerate(layers):
@@ -42,7 +50,7 @@ def table(
         for row in rows
     ]
     total = sum({weight.offset: weight.nbytes for weight in weights}.values())
-    on = f"{len(wanted.feeds)} given inputs" if wanted.feeds else "seeded noise"
+    on = f"{len(wanted.feeds)} given inputs" if wanted.feeds else f"seeded noise{_sizes(noise or {})}"
     said = f"error {error:.2e} on {on}" if error is not None else f"error not measured: the model does not run on {on}"
     kept = sum(forms.get(at, layer.own) != layer.own for at, layer in enumerate(layers))
     of = "f32" if all(layer.own == "f32" for layer in layers) else "the model's own weights"
@@ -51,3 +59,11 @@ def table(
         f" {format_bytes(total - before + after)}, {said} (relative L2 of the worst output against {of})"
     )
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _sizes(feed: Feed) -> str:
+    """Return the shapes of inputs: an error that was measured on other sizes than those of use may be another."""
+    shapes = {name: "x".join(map(str, values.shape)) or "scalar" for name, values in feed.items()}
+    each = [f"{printable(name, _NAME_MAX)} {shape}" for name, shape in shapes.items()]
+    more = f" and {len(each) - _INPUTS_MAX} more" if len(each) > _INPUTS_MAX else ""
+    return f" ({', '.join(each[:_INPUTS_MAX])}{more})" if each else ""

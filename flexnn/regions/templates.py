@@ -420,14 +420,17 @@ def _with_trail(
     opset: int,
 ) -> SegmentTemplate:
     trail = Trail()
-    given = {name: Given(trail, values[name]) for name in names}
-    for name, value in given.items():
-        value.bound(values[name].shape)
-    segment = build_segment(region, remaining, given, is_settled, is_steady, opset)  # type: ignore[arg-type]
-    sized = sorted((value.first, name) for name, value in given.items() if value.first >= 0)
-    known = {n: values[n].numbers(n) for n, value in given.items() if value.is_known and value.first < 0}
-    late = {n: v.source.late(trail.indices) for n, v in segment.constants.items() if isinstance(v, Const)}  # type: ignore[attr-defined]
-    segment.constants = {n: v for n, v in segment.constants.items() if not isinstance(v, Const)}
-    template = make_template(trail, segment.graph)
-    segment.built = Graph()
-    return SegmentTemplate(segment, template, names, [name for _, name in sized], known, late)
+    try:
+        given = {name: Given(trail, values[name]) for name in names}
+        for name, value in given.items():
+            value.bound(values[name].shape)
+        segment = build_segment(region, remaining, given, is_settled, is_steady, opset)  # type: ignore[arg-type]
+        sized = sorted((value.first, name) for name, value in given.items() if value.first >= 0)
+        known = {n: values[n].numbers(n) for n, value in given.items() if value.is_known and value.first < 0}
+        late = {n: v.source.late(trail.indices) for n, v in segment.constants.items() if isinstance(v, Const)}  # type: ignore[attr-defined]
+        segment.constants = {n: v for n, v in segment.constants.items() if not isinstance(v, Const)}
+        template = make_template(trail, segment.graph)
+        segment.built = Graph()
+        return SegmentTemplate(segment, template, names, [name for _, name in sized], known, late)
+    finally:
+        trail.forget()

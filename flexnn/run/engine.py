@@ -26,6 +26,10 @@ class SessionError(FlexNNError, RuntimeError):
     """A session that cannot be opened, used or run; the message says what is wrong, where, and what helps."""
 
 
+class UntracedError(SessionError):
+    """A trace of a model whose runs are never traced."""
+
+
 class DamageError(SessionError):
     """Bytes of the artifact that are not those that were written."""
 

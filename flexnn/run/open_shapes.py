@@ -28,7 +28,7 @@ from flexnn.regions.scope import is_few
 from flexnn.regions.walk import constant_array
 
 from .arena import Home
-from .engine import SessionError
+from .engine import SessionError, UntracedError
 from .growing import Growing, run_growing, stack
 from .lacking import LackingRecorder
 from .model_file import ModelFile
@@ -282,8 +282,8 @@ class OpenShapesRun:
         return self._open.statistics() | {"hosted_operators": dict(sorted(self._hosted.items()))}
 
     def trace_events(self) -> dict[str, Any]:
-        """Raise SessionError: only models of fixed shapes are traced."""
-        raise SessionError("there is no trace: open the session with trace=True, and run a model of fixed shapes")
+        """Raise UntracedError: only models of fixed shapes are traced."""
+        raise UntracedError("there is no trace: open the session with trace=True, and run a model of fixed shapes")
 
     def close(self, *, learn: bool = True) -> None:
         """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""

@@ -35,7 +35,7 @@ typedef struct shape {
      .out = (channels_out),                                                                                            \
      .sh = (p)->sh,                                                                                                    \
      .pt = (p)->pt,                                                                                                    \
-     .reach = (int64_t)((p)->kh - 1) * (p)->dh,                                                                        \
+     .reach = ((int64_t)(p)->kh - 1) * (p)->dh,                                                                        \
      .f16 = (p)->f16,                                                                                                  \
      .has_residual = (residual),                                                                                       \
      .by_channel = (apart)}

@@ -16,11 +16,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from flexnn.graph import GraphError, beside, load_model
+from flexnn.graph import GraphError, beside, load_model, onnx_file
 from flexnn.graph.beside import YOUNG_NS, Beside
 from flexnn.graph.dump import dump_model
 from flexnn.graph.tensors import numbers_of, value_of
-from tests.support.hangs import HANG_SECONDS
+from tests.support.hangs import HANG_SECONDS, wait_until
 from tests.support.sessions import write_branched_model, write_model
 
 TYPES = ("FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64", "BOOL", "FLOAT16", "DOUBLE", "UINT32", "UINT64")
@@ -121,6 +121,28 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
 def test_values_are_those_that_onnx_reads(value: object) -> None:
     attribute = helper.make_attribute("a", value)
     assert value_of(attribute) == helper.get_attribute_value(attribute)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_it_ends_with_its_maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool) -> None:
+    """It computed on for up to 120 s; ``is_first``: who made it ended before it had begun."""
+    begun = tmp_path / "begun"
+
+    def endless(path: str, file: object) -> None:
+        begun.touch()
+        while True:
+            pass
+
+    monkeypatch.setattr(onnx_file, "open_onnx", endless)
+    if is_first:
+        end = beside._end_without_reader
+        monkeypatch.setattr(beside, "_end_without_reader", lambda fd: (time.sleep(0.2), end(fd)))
+    process = Beside(old(write_model(tmp_path / "m.onnx")))
+    if not is_first:
+        wait_until(begun.exists)
+    os.close(process._reads)
+    wait_until(lambda: os.waitpid(process._process, os.WNOHANG)[0] != 0)
+    assert begun.exists() != is_first
 
 
 def test_it_ends_when_nobody_takes_what_it_read(tmp_path: Path) -> None:

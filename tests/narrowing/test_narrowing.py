@@ -70,7 +70,7 @@ def test_a_form_is_that_of_all_large_layers(model: str, tmp_path: Path) -> None:
         assert most / 100 < error < most
         table = said[0].splitlines()
         assert [row.split()[1] for row in table[1:-1]] == [form] * 4
-        assert "seeded noise" in table[-1]
+        assert re.search(r"on seeded noise \(x \d+x64x\d+x\d+\) \(relative", table[-1])
         stated = float(re.search(r"error ([0-9.e+-]+) on", table[-1])[1])  # type: ignore[index]
         assert 0.3 < stated / error < 3
         with flexnn.Session(path) as session:

@@ -33,7 +33,8 @@ def _rise(uses: Rewriter, blocks: Node) -> bool:
     if node is None or uses.shape(node.outputs[0]) != uses.shape(y):
         return False
     values: np.ndarray | None = None
-    if node.op == "binary" and node.attrs["kind"] in _KINDS and node.inputs.count(y) == 1:
+    is_real = uses.graph.tensors[y].dtype == "f32"
+    if node.op == "binary" and is_real and node.attrs["kind"] in _KINDS and node.inputs.count(y) == 1:
         values = channel_values(uses.graph, node.inputs[1 - node.inputs.index(y)], uses.shape(y)[-1])
     if node.op != "unary" and values is None:
         return False
@@ -41,8 +42,10 @@ def _rise(uses: Rewriter, blocks: Node) -> bool:
     joined = uses.producer.get(x)
     if joined is None or joined.op != "concat" or uses.only_consumer(x) is not blocks:
         joined = None
-    parts = joined.inputs if joined else [x]
-    made = [_emit(uses, blocks, node, part, values) for part in parts]
+    made, first = [], 0
+    for part in joined.inputs if joined else [x]:
+        made.append(_emit(uses, blocks, node, part, values, first))
+        first += uses.shape(part)[-1]
     before = uses.emit(blocks, "concat", made, joined.attrs) if joined else made[0]
     uses.feed(blocks, [before])
     uses.replace(node.outputs[0], y)
@@ -50,11 +53,11 @@ def _rise(uses: Rewriter, blocks: Node) -> bool:
     return True
 
 
-def _emit(uses: Rewriter, blocks: Node, node: Node, part: int, values: np.ndarray | None) -> int:
-    """Add what ``node`` computes of some of the channels."""
+def _emit(uses: Rewriter, blocks: Node, node: Node, part: int, values: np.ndarray | None, first: int) -> int:
+    """Add what ``node`` computes of some of the channels, from ``first`` on: maybe not of whole pixels."""
     if values is None:
         return uses.emit(blocks, "unary", [part], dict(node.attrs))
-    constant = np.tile(values.astype(np.float32), uses.shape(part)[-1] // values.size)
+    constant = np.take(values.astype(np.float32), np.arange(first, first + uses.shape(part)[-1]), mode="wrap")
     other = add_array(uses.graph, f"{node.name}.channels", constant)
     inputs = [part, other] if node.inputs[0] == blocks.outputs[0] else [other, part]
     return uses.emit(blocks, "binary", inputs, dict(node.attrs))
