@@ -163,8 +163,8 @@ def test_compiling_leaves_nothing(model: Path, tmp_path: Path) -> None:
 
 
 def test_who_opens_a_model_never_waits_for_a_process_that_gets_no_cpu(folder: Path, model: Path) -> None:
-    """What is left for later took the lowest priority for good, and then the lock that the next session waits for: on a
-    busy machine that took half a minute.
+    """The process that completes an artifact took the lowest priority for good, and then the lock that the next session
+    waits for: on a busy machine that took half a minute.
     """
     waited = leave(model)
     assert waited.rest is not None
