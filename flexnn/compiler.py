@@ -379,8 +379,10 @@ def _contents(
     from flexnn.graph.ledger import counting
     from flexnn.graph.model import stated_bytes
     from flexnn.graph.passes import run_passes
+    from flexnn.graph.unchanged import read_from_outside
 
     observer = observer or (lambda name, made: None)
+    read_from_outside(model)
     bind_shapes(model, shapes)
     observer("imported", model)
     contents: Graph | StoredModel

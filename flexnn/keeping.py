@@ -8,6 +8,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -51,6 +52,8 @@ number. The artifact that was made last stays in any case.
 """
 STATUSES_MAX = 1024
 _DISK_FULL = errno.ENOSPC, errno.EDQUOT
+LOWEST = 19
+"""The lowest priority of a thread, as nice has it."""
 SETTLED_NS = 20_000_000
 """Age of a change at which times of files tell it from the next one."""
 
@@ -245,6 +248,27 @@ def _compile(making: _Making, digest: bytes, key: str) -> tuple[list[str] | None
     return externals, file
 
 
+def aside(work: Callable[[], None]) -> None:
+    """Do ``work`` in a thread that takes only time which nobody else wants, and wait for it. Raises what it raises.
+
+    A process that has taken the lowest priority does not get back another one, and may then hold a lock for minutes.
+    """
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST)  # of a thread, on Linux
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
 def _place(opened: OpenFile, made: str, name: str) -> None:
     """Give an artifact that was made its name in the open folder. Raises OSError."""
     try:
@@ -263,10 +287,13 @@ def _was_left(opened: OpenFile, key: str) -> bool:
 
 
 def _complete(key: str, rest: Callable[[str], None]) -> None:
-    """Replace the artifact under ``key`` by the complete one that ``rest`` writes, if it is still there."""
+    """Replace the artifact under ``key`` by the complete one that ``rest`` writes, if it is still there.
+
+    Only ``rest`` is done when nobody else wants the CPU: who opens the model may wait for the lock on its key.
+    """
     with contextlib.closing(open_folder()) as opened, _locked(opened, key, LATER), _scratch() as made:
         before = read_entry(opened.fd, key + ENTRY)
-        rest(made)
+        aside(lambda: rest(made))
         os.chmod(made, 0o600)
         with _locked(opened, key):
             entry = read_entry(opened.fd, key + ENTRY)

@@ -80,7 +80,6 @@ def _goes_on() -> bool:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
         os.dup2(null, fd)
-    os.nice(19)
     resource.setrlimit(resource.RLIMIT_CPU, (LATER_SECONDS, LATER_SECONDS))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,3 +160,39 @@ def test_compiling_leaves_nothing(model: Path, tmp_path: Path) -> None:
     assert first.rest is not None
     first.rest(str(tmp_path / "b.flexnn"))
     assert (tmp_path / "b.flexnn").read_bytes() == whole.read_bytes()
+
+
+def test_who_opens_a_model_never_waits_for_a_process_that_gets_no_cpu(folder: Path, model: Path) -> None:
+    """The process that completes an artifact took the lowest priority for good, and then the lock that the next session
+    waits for: on a busy machine that took half a minute.
+    """
+    waited = leave(model)
+    assert waited.rest is not None
+    thread = threading.get_native_id
+    found: list[tuple[str, int]] = []
+    own_place, own_contents = keeping._place, compiler._write
+
+    def place(*arguments: Any) -> None:
+        found.append(("placed", os.getpriority(os.PRIO_PROCESS, thread())))
+        own_place(*arguments)
+
+    def write(*arguments: Any, **options: Any) -> None:
+        found.append(("written", os.getpriority(os.PRIO_PROCESS, thread())))
+        own_contents(*arguments, **options)
+
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keeping, "_place", place)
+        patch.setattr(compiler, "_write", write)
+        waited.rest()
+    assert found == [("written", keeping.LOWEST), ("placed", usual)]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == usual
+    wait_until_complete(folder)
+
+
+def test_what_fails_aside_fails_here() -> None:
+    def fail() -> None:
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        keeping.aside(fail)

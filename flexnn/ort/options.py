@@ -59,6 +59,8 @@ class _Options:
     def __init__(self) -> None:
         self.__dict__.update(self._DEFAULTS, _has_providers=False)
         self._entries: dict[str, str] = {}
+        self._others: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        """Calls that change nothing here, for an onnxruntime that runs what FlexNN does not."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and name not in self._DEFAULTS:
@@ -70,10 +72,13 @@ class _Options:
         if not name.startswith(("add_", "clear_", "register_", "set_", "enable_", "disable_")):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-        def taken(*_: Any, **__: Any) -> None:
+        def taken(*arguments: Any, **options: Any) -> None:
             if name in _CHANGES:
                 refuse(f"{type(self).__name__}.{name}", _CHANGES[name])
-            self.__dict__["_has_providers"] |= "provider" in name
+            if "provider" in name:
+                self.__dict__["_has_providers"] = True
+            else:
+                self._others.append((name, arguments, options))
             say(f"{type(self).__name__}.{name} changes nothing")
 
         return taken
@@ -126,8 +131,22 @@ class SessionOptions(_Options):
         return bool(self._has_providers)
 
     def register_custom_ops_library(self, path: str) -> None:
-        """Refuse a library of operators, which FlexNN cannot call."""
-        raise errors.NotImplemented(f"{errors.NotImplemented.prefix}operators of a library ({path}) are not supported")
+        """Take a library of operators, which FlexNN cannot call: a model that uses one is refused when it opens."""
+        self._others.append(("register_custom_ops_library", (path,), {}))
+
+    def given_to(self, real: Any) -> Any:
+        """Return the same options of an installed onnxruntime, ``real``."""
+        options = real.SessionOptions()
+        for name, default in self._DEFAULTS.items():
+            value = self.__dict__[name]
+            if value != default and name != "enable_profiling":  # the profile is ours
+                is_enum = isinstance(value, IntEnum)
+                setattr(options, name, getattr(real, type(value).__name__)(int(value)) if is_enum else value)
+        for key, text in self._entries.items():
+            options.add_session_config_entry(key, text)
+        for name, arguments, others in self._others:
+            getattr(options, name)(*arguments, **others)
+        return options
 
 
 class RunOptions(_Options):

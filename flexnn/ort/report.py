@@ -54,7 +54,10 @@ class _Report:
         """Print the paragraph, once."""
         models, self._models = self._models, {}
         if self._pid == os.getpid() and models and sys.stderr is not None:
-            print("\n".join(map(printable, self._lines(models))), file=sys.stderr, flush=True)
+            sys.stderr.write(
+                "".join(f"{printable(line)}\n" for line in self._lines(models))
+            )  # at once: others end, too
+            sys.stderr.flush()
 
     def _lines(self, models: dict[str, Figures]) -> list[str]:
         budget = account()

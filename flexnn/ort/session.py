@@ -120,8 +120,7 @@ class InferenceSession:
             _end(f"{self._name}: {error}; --fallback needs onnxruntime, which is not installed")
         say(f"{self._name}: {error}; onnxruntime runs it, OUTSIDE THE BUDGET", ERROR)
         self._figures.refusal += "; onnxruntime ran it, outside the budget"
-        options = real.SessionOptions()
-        options.intra_op_num_threads = self._sess_options.intra_op_num_threads
+        options = self._sess_options.given_to(real)
         self._opened = real.InferenceSession(self._model_path or self._model_bytes, options, providers=[PROVIDER])
 
     def __getstate__(self) -> dict[str, Any]:

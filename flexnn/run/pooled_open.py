@@ -234,11 +234,19 @@ class PooledOpenRun(OpenShapesRun):
                 self._count()
             if number == 3 or (number == 2 and not self._shared.has_collected()):
                 raise self._shared.refusal(self._seat, refused)
-            self._limit = None
+            self._limit = self._raised(refused)
             self._shared.make_room(self._seat, refused, all_of_it=was_refused)
             was_refused = True
         self._shared.end(self._seat, made(outputs, into))
         return outputs
+
+    def _raised(self, refused: int) -> int | None:
+        """Return the limit after a refusal. Points are estimates: what the pool chose may be short by a little, and
+        without a limit the run would take all that the others left, which they then take back, run by run.
+        """
+        left = self._shared.left_bytes(self._seat)
+        was_chosen = self._limit is not None and left is not None and self._limit < refused <= left
+        return refused if was_chosen else None
 
     def _run_inside(self, inputs: Sequence[Array], into: Sequence[Array | None] | None) -> list[Array]:
         self._is_inside = True

@@ -356,13 +356,13 @@ class SharedArena:
         """Have others give back until a seat has a budget of ``needed`` bytes, or all that they can."""
         left = self.left_bytes(seat)
         others = [other for other in self.seats if other is not seat]
-        if left is None or not others:
+        if left is None or not others or (needed <= left and not all_of_it):
             return
         room = sum(other.member.now.pinned + other.member.now.own for other in others) - (needed - left)
         floor = self.floor_bytes(seat)
         curves = [[p._replace(shared=0) for p in other.member.curve() if p.shared <= floor] for other in others]
         rates = [other.rate.at(self._turn) for other in others]
-        found = choose(curves, rates, room) if all(curves) and needed > left and not all_of_it else None
+        found = choose(curves, rates, room) if all(curves) and not all_of_it else None
         for number, other in enumerate(others):
             point = other.member.smallest() if found is None else found[number]
             if found is not None:

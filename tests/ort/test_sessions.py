@@ -254,8 +254,6 @@ def test_what_is_not_known_is_said_once(path: str, capsys: pytest.CaptureFixture
     assert not capsys.readouterr().err
     with pytest.raises(RuntimeError, match="does not have configuration"):
         ours.SessionOptions().get_session_config_entry("none")
-    with pytest.raises(ours.NotImplemented, match="not supported"):
-        ours.SessionOptions().register_custom_ops_library("x.so")
 
 
 @pytest.mark.parametrize("rows", [2, "n"])
@@ -335,3 +333,25 @@ def test_functions_of_the_module(capsys: pytest.CaptureFixture[str]) -> None:
         call()
     ours.set_seed(1)
     assert not ours.has_collective_ops()
+
+
+def test_options_reach_an_onnxruntime_that_runs_what_is_refused(tmp_path: Path) -> None:
+    """--fallback handed on the number of threads alone; a library of operators was refused before any model was."""
+    options = ours.SessionOptions()
+    options.intra_op_num_threads, options.enable_cpu_mem_arena = 2, False
+    options.graph_optimization_level = ours.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.execution_mode = ours.ExecutionMode.ORT_PARALLEL
+    options.enable_profiling = True
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_free_dimension_override_by_name("n", 2)
+    real = options.given_to(onnxruntime)
+    assert isinstance(real, onnxruntime.SessionOptions)
+    assert (real.intra_op_num_threads, real.enable_cpu_mem_arena, real.enable_profiling) == (2, False, False)
+    assert real.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    assert real.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL
+    assert real.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    options.register_custom_ops_library("none.so")
+    path = write_branched_model(tmp_path / "m.onnx", 2, batch=2)
+    assert ours.InferenceSession(str(path), options).get_inputs()[0].shape[0] == 2  # it needs none of them
+    with pytest.raises(state.Fail, match="none"):
+        options.given_to(onnxruntime)
