@@ -260,7 +260,8 @@ def test_windows_in_the_padding(
     first, last = (index for index, node in enumerate(graph.nodes) if node.op == "conv")
     heights = [graph.tensors[node.outputs[0]].shape[1] for node in graph.nodes]
     for count in {2, 3, heights[last]}:
-        for region in (Region(first, first, min(count, heights[first])), Region(first, last, min(count, heights[last]))):
+        for end in (first, last):
+            region = Region(first, end, min(count, heights[end]))
             if None in walks[region.first : region.last + 1]:  # a map of one row; what a kept plan says may be wrong
                 with pytest.raises(ValueError, match="no bands"):
                     rows_of(tables, region)
