@@ -85,6 +85,11 @@ class _Writer:
         self._graph = graph
         self._tensors, self._weights = list(graph.tensors), list(graph.weights)
         self._nodes = [replace(node) for node in graph.nodes]
+        self._owners = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(graph.tensors)]
+        self._users: dict[int, list[Node]] = {}
+        """Nodes that touch each root, in their order."""
+        for node in self._nodes:
+            self._use(node)
 
     def nodes_to_read(self) -> list[Node]:
         """Return the nodes, which stay the same objects while they move and read other tensors."""
@@ -96,11 +101,21 @@ class _Writer:
         return replace(self._graph, tensors=self._tensors, nodes=self._nodes, weights=self._weights, added=added)
 
     def _root(self, tensor: int) -> int:
-        owner = self._tensors[tensor].root
-        return tensor if owner < 0 else owner
+        return self._owners[tensor]
 
     def _roots(self, tensors: Iterable[int]) -> set[int]:
-        return {self._root(tensor) for tensor in tensors}
+        return {self._owners[tensor] for tensor in tensors}
+
+    def _use(self, node: Node) -> None:
+        for root in dict.fromkeys(self._owners[t] for t in (*node.inputs, *node.outputs)):
+            self._users.setdefault(root, []).append(node)
+
+    def _add(self, tensor: Tensor) -> int:
+        """Add a tensor; return its number."""
+        index = len(self._tensors)
+        self._tensors.append(tensor)
+        self._owners.append(index if tensor.root < 0 else tensor.root)
+        return index
 
     def _place(self, node: Node) -> int:
         return next(i for i, other in enumerate(self._nodes) if other is node)
@@ -110,14 +125,15 @@ class _Writer:
     def part(self, reader: Node) -> None:
         """Have the first input of a node made by a convolution of its own, where one made others with it."""
         root = self._root(reader.inputs[0])
-        writers = [node for node in self._nodes if root in self._roots(node.outputs)]
+        users = self._users[root]
+        writers = [node for node in users if root in self._roots(node.outputs)]
         if not writers or not self._is_parted(writers[0], root):
             return
         made, width = writers[0], self._tensors[root].shape[-1]
         views = sorted(
             {
                 tensor
-                for node in self._nodes
+                for node in users
                 if node is not made
                 for tensor in (*node.inputs, *node.outputs)
                 if self._root(tensor) == root
@@ -158,8 +174,9 @@ class _Writer:
         nodes, roots = [], dict[Columns, int]()
         for number, (low, high) in enumerate(parts):
             name = f"{made.name}.{number}"
-            roots[low, high] = len(self._tensors)
-            self._tensors.append(Tensor(f"{output.name}.{number}", (*output.shape[:-1], high - low), output.dtype))
+            roots[low, high] = self._add(
+                Tensor(f"{output.name}.{number}", (*output.shape[:-1], high - low), output.dtype)
+            )
             first, chunk = low // NR, weight.chunk_bytes
             panels = -(-high // NR) - first
             some = replace(
@@ -178,22 +195,28 @@ class _Writer:
             view = self._tensors[tensor]
             strides = tuple(s // width * (high - low) if s >= width else s for s in view.strides)
             offset = view.offset // width * (high - low) + view.offset % width - low
-            moved[tensor] = len(self._tensors)
-            self._tensors.append(replace(view, root=roots[low, high], offset=offset, strides=strides))
+            moved[tensor] = self._add(replace(view, root=roots[low, high], offset=offset, strides=strides))
         place = self._place(made)
         self._nodes[place : place + 1] = nodes
-        self._rename(moved)
+        for source in self._roots(made.inputs):
+            at = next(i for i, node in enumerate(self._users[source]) if node is made)
+            self._users[source][at : at + 1] = nodes
+        for part, node in zip(parts, nodes, strict=True):
+            self._users[roots[part]] = [node]
+        for node in self._users.pop(root):
+            if node is not made:
+                self._rename(node, moved)
         self.is_changed = True
 
-    def _rename(self, moved: dict[int, int]) -> None:
-        """Have all nodes touch other tensors in place of some."""
-        for node in self._nodes:
-            if not moved.keys().isdisjoint((*node.inputs, *node.outputs)):
-                node.inputs, node.outputs, node.params = (
-                    [moved.get(t, t) for t in node.inputs],
-                    [moved.get(t, t) for t in node.outputs],
-                    None,
-                )
+    def _rename(self, node: Node, moved: dict[int, int]) -> None:
+        """Have a node touch other tensors in place of some."""
+        node.inputs, node.outputs, node.params = (
+            [moved.get(t, t) for t in node.inputs],
+            [moved.get(t, t) for t in node.outputs],
+            None,
+        )
+        for root in dict.fromkeys(self._owners[t] for t in (*node.inputs, *node.outputs) if t in moved.values()):
+            self._users.setdefault(root, []).append(node)
 
     # ---- nodes that wait ----
 
@@ -202,8 +225,8 @@ class _Writer:
         once more there, where others read it before and it takes little to make.
         """
         root = self._root(reader.inputs[0])
-        chain = [n for n in self._nodes[: self._place(reader)] if root in self._roots(n.outputs)]
-        touching = [n for n in self._nodes if root in self._roots((*n.inputs, *n.outputs))]
+        touching = self._users[root]
+        chain = [n for n in touching if n is not reader and root in self._roots(n.outputs)]
         is_alone = list(map(id, touching)) == list(map(id, [*chain, reader]))
         if not chain or not is_alone or not self._may_wait(chain, reader):
             return
@@ -227,8 +250,8 @@ class _Writer:
         or takes too long.
         """
         source = self._root(node.inputs[0])
-        makers = [n for n in self._nodes if source in self._roots(n.outputs)]
-        readers = [n for n in self._nodes if source in self._roots(n.inputs)]
+        makers = [n for n in self._users[source] if source in self._roots(n.outputs)]
+        readers = [n for n in self._users[source] if source in self._roots(n.inputs)]
         if len(makers) != 1 or len(readers) < 2 or source in (*self._graph.inputs, *self._graph.outputs):
             return None
         maker = makers[0]
@@ -239,11 +262,12 @@ class _Writer:
         between = self._nodes[self._place(maker) + 1 : self._place(reader)]
         if source in read or any(not read.isdisjoint(self._roots(n.outputs)) for n in between):
             return None
-        moved: dict[int, int] = {source: len(self._tensors)}
-        self._tensors.append(replace(self._tensors[source], name=f"{self._tensors[source].name}.again"))
+        name = f"{self._tensors[source].name}.again"
+        moved = {source: self._add(replace(self._tensors[source], name=name))}
         for tensor in {*maker.outputs, *(t for t in node.inputs if self._root(t) == source)} - {source}:
-            moved[tensor] = len(self._tensors)
-            self._tensors.append(replace(self._tensors[tensor], root=moved[source]))
+            moved[tensor] = self._add(replace(self._tensors[tensor], root=moved[source]))
+        self._users[source] = [n for n in self._users[source] if n is not node]
+        again = replace(maker, name=f"{maker.name}.again", outputs=[moved[t] for t in maker.outputs], params=None)
         node.inputs, node.params = [moved.get(t, t) for t in node.inputs], None
-        outputs = [moved[t] for t in maker.outputs]
-        return replace(maker, name=f"{maker.name}.again", outputs=outputs, params=None)
+        self._users[moved[source]] = [again, node]
+        return again

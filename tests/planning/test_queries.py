@@ -65,7 +65,6 @@ def test_queries_are_never_whole(model: tuple[str, Path], monkeypatch: pytest.Mo
         check_plan(plan.graph, plan.program)
     monkeypatch.setattr(bands, "queries_last", lambda graph, costs, wanted: graph)
     before = Planner(graph, SETTING).minimum
-    print(name, len(graph.nodes), whole, before, least)
     assert least <= before
     if name in ("vit_b16", "minilm"):
         assert least < before - (256 << 10)
