@@ -132,7 +132,7 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
 
 def _pool(ways: Ways, wanted: int) -> Iterator[tuple[Found, int]]:
     """Yield good walks of all graphs that are searched, with what these graphs add themselves."""
-    for index, way in enumerate(ways.all(wanted)):
+    for index, way in ways.all(wanted):
         added = (way.graph.added - ways.graph.added) * NODE_BYTES
         for found in found_in(way):
             yield found._replace(nbytes=found.nbytes + added, work=found.work + way.work), index
@@ -165,12 +165,14 @@ class Way(NamedTuple):
     """Smallest budget as a fraction of that of others, at which it is worth it."""
 
 
-def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], wanted: int = 0) -> Iterator[Way]:
+def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], wanted: int = 0) -> Iterator[Way | None]:
     """Yield the graph with rows of its maps; with images as rows where there are several; with parts of concatenations
     apart where they wait, and sums apart from what they add to; and with maps made twice, in another order, where that
-    keeps less alive; and with queries made last, where that may spare ``wanted`` bytes.
+    keeps less alive. The second one has queries made last, where that may spare ``wanted`` bytes; else it is None.
     """
     yield Way(graph, costs, *BandTables().of(graph, costs))
+    last = queries_last(graph, costs, wanted)  # early: who follows a kept plan makes all those before again
+    yield _way(last, costs_of)._replace(worth=WORTH_QUERIES) if last is not graph else None
     given = [graph.tensors[t].shape for t in graph.inputs]
     if any(shape[:1] > (1,) or len(shape) == 5 for shape in given):
         yield Way(graph, costs, *BandTables(by_images=True).of(graph, costs))
@@ -190,9 +192,6 @@ def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], wanted
         parted = apart(spared, way.costs)
         if parted is not spared:
             yield _way(parted, costs_of)._replace(work=made.work, worth=worth)
-    last = queries_last(graph, costs, wanted)
-    if last is not graph:
-        yield _way(last, costs_of)._replace(worth=WORTH_QUERIES)
 
 
 def _way(graph: Graph, costs_of: Callable[[Graph], Costs]) -> Way:
@@ -207,11 +206,14 @@ class Ways:
         self.graph, self._costs, self._costs_of = graph, costs, costs_of
         self._kept: dict[int, Way] = {}
 
-    def all(self, wanted: int = 0) -> Iterator[Way]:
-        """Yield all of them, and keep them; not the last one where it can not spare ``wanted`` bytes."""
+    def all(self, wanted: int = 0) -> Iterator[tuple[int, Way]]:
+        """Yield all of them with their numbers, and keep them; not that with queries last where it can not spare
+        ``wanted`` bytes.
+        """
         for index, way in enumerate(_ways(self.graph, self._costs, self._costs_of, wanted)):
-            self._kept[index] = way
-            yield way
+            if way is not None:
+                self._kept[index] = way
+                yield index, way
 
     def at(self, index: int) -> Way:
         """Return the one with this number. Raises IndexError."""
@@ -330,9 +332,12 @@ def new_memo() -> I64:
 
 def found_in(way: Way, regions_max: int = REGIONS_MAX) -> Iterator[Found]:
     """Yield good walks of a graph, of each cost; ``regions_max``: most walks at once."""
-    memo = new_memo()
+    memo, seen = new_memo(), set[tuple[int, int]]()
     for cost in COSTS_MAX:
-        yield from Search(way.tables, cost, memo, regions_max=regions_max).all()
+        for found in Search(way.tables, cost, memo, regions_max=regions_max).all():
+            if (found.nbytes, found.work) not in seen:  # dozens of walks, found again with most limits, would take room
+                seen.add((found.nbytes, found.work))
+                yield found
 
 
 def _bytes_between(tables: tuple[I64, I64, I64]) -> list[int]:
