@@ -458,10 +458,20 @@ fx_status fx_bands_find(const fx_band_graph *g, const fx_band_limits *limits, in
     return has_memory ? FX_OK : FX_ERR_MEMORY;
 }
 
+/* Whether all of the nodes compute rows alone, of as many images: what a kept plan names may be none of a graph's. */
+static bool may_walk_all(const fx_band_graph *g, int64_t first, int64_t last) {
+    for (int64_t i = first; i <= last; i++)
+        if (!g->nodes[i].use_count || g->nodes[i].height <= 0 || g->nodes[i].images != g->nodes[first].images)
+            return false;
+    return true;
+}
+
 fx_status fx_bands_rows(const fx_band_graph *g, fx_band_choice *choice, int64_t *rows) {
     walk w;
-    bool has_memory = walk_make(&w, g);
     const fx_band_choice c = *choice;
+    if (!may_walk_all(g, c.first, c.last))
+        return FX_ERR_PARAMS;
+    bool has_memory = walk_make(&w, g);
     const bool holds =
         has_memory && begin_walk(&w, c.first, c.last) && judge(&w, c.bands, bytes_around(&w), true, choice, rows);
     walk_free(&w);

@@ -115,8 +115,10 @@ class BandTables:
             if _is_over_images(node):
                 for tensor in (*node.inputs, *node.outputs):
                     view = graph.tensors[tensor]
-                    if len(view.shape) == 4 and view.shape[1] > 1:
-                        self._pitch.setdefault(self._roots[tensor], view.strides[1])
+                    if len(view.shape) == 4 and view.shape[1] > 1 and view.strides[1] > 0:
+                        known = self._pitch.setdefault(self._roots[tensor], view.strides[1])
+                        if known % view.strides[1] == 0:  # rows of tokens lie in rows of patches
+                            self._pitch[self._roots[tensor]] = view.strides[1]
         count = len(graph.nodes)
         for indices in (range(count), range(count)[::-1], range(count)):
             for index in indices:

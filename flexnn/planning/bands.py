@@ -25,6 +25,7 @@ from .band_tables import BandTables, Walks
 from .banding import Region, rows_of, split
 from .order import kept_bytes, ordered
 from .overhead import ADDED_BYTES, STEP_BYTES
+from .queries import queries_last
 from .twice import twice
 from .types import I64, Costs
 
@@ -37,7 +38,7 @@ SPARE = 1.0, 1.05, 1.12, 1.25, 1.5
 """Memory as multiples of what the neediest node needs with the best walks, to which others need not fall below."""
 BANDS_MAX = 64
 """Most bands of all images."""
-REGIONS_MAX = 8
+REGIONS_MAX = 64
 """Most walks of a graph."""
 SEARCHED_MAX = 1500
 """Most nodes of a graph in which walks are looked for: that takes time with the square of their number."""
@@ -54,9 +55,9 @@ WORTH_ORDER = 0.9
 """Bytes times nodes for which activations are alive in another order, as a fraction of those in the graph's own, at
 which bands are looked for in that order.
 """
-WORTH_OTHER, WORTH_TWICE = 0.97, 0.88
-"""Smallest budget with sums apart or in another order, and with maps made twice, as a fraction of that without, at
-which it is worth it: what planning keeps of the tightest form is lacking where budgets are larger.
+WORTH_OTHER, WORTH_QUERIES, WORTH_TWICE = 0.97, 0.92, 0.88
+"""Smallest budget with sums apart or in another order, with queries made last, and with maps made twice, as a fraction
+of that without, at which it is worth it: what planning keeps of the tightest form is lacking where budgets are larger.
 """
 ENOUGH = 1.02
 """Memory as a multiple of the least that bands could need, within which the cheapest bands are chosen."""
@@ -112,7 +113,8 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     nodes = ways.at(0).tables[0].tolist()
     whole = max((node[5] for node in nodes), default=0)
     work = max(sum(node[3] * node[6] + node[7] for node in nodes), 1)
-    pool, plain = _worth_it(list(_pool(ways)), ways, whole, whole_bytes - whole)
+    wanted = int((1 - WORTH_QUERIES) * whole_bytes)
+    pool, plain = _worth_it(list(_pool(ways, wanted)), ways, whole, whole_bytes - whole)
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
         return []
@@ -128,9 +130,9 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     return forms
 
 
-def _pool(ways: Ways) -> Iterator[tuple[Found, int]]:
+def _pool(ways: Ways, wanted: int) -> Iterator[tuple[Found, int]]:
     """Yield good walks of all graphs that are searched, with what these graphs add themselves."""
-    for index, way in enumerate(ways.all()):
+    for index, way in ways.all(wanted):
         added = (way.graph.added - ways.graph.added) * NODE_BYTES
         for found in found_in(way):
             yield found._replace(nbytes=found.nbytes + added, work=found.work + way.work), index
@@ -163,12 +165,14 @@ class Way(NamedTuple):
     """Smallest budget as a fraction of that of others, at which it is worth it."""
 
 
-def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Iterator[Way]:
+def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], wanted: int = 0) -> Iterator[Way | None]:
     """Yield the graph with rows of its maps; with images as rows where there are several; with parts of concatenations
     apart where they wait, and sums apart from what they add to; and with maps made twice, in another order, where that
-    keeps less alive.
+    keeps less alive. The second one has queries made last, where that may spare ``wanted`` bytes; else it is None.
     """
     yield Way(graph, costs, *BandTables().of(graph, costs))
+    last = queries_last(graph, costs, wanted)  # early: who follows a kept plan makes all those before again
+    yield _way(last, costs_of)._replace(worth=WORTH_QUERIES) if last is not graph else None
     given = [graph.tensors[t].shape for t in graph.inputs]
     if any(shape[:1] > (1,) or len(shape) == 5 for shape in given):
         yield Way(graph, costs, *BandTables(by_images=True).of(graph, costs))
@@ -202,11 +206,14 @@ class Ways:
         self.graph, self._costs, self._costs_of = graph, costs, costs_of
         self._kept: dict[int, Way] = {}
 
-    def all(self) -> Iterator[Way]:
-        """Yield all of them, and keep them."""
-        for index, way in enumerate(_ways(self.graph, self._costs, self._costs_of)):
-            self._kept[index] = way
-            yield way
+    def all(self, wanted: int = 0) -> Iterator[tuple[int, Way]]:
+        """Yield all of them with their numbers, and keep them; not that with queries last where it can not spare
+        ``wanted`` bytes.
+        """
+        for index, way in enumerate(_ways(self.graph, self._costs, self._costs_of, wanted)):
+            if way is not None:
+                self._kept[index] = way
+                yield index, way
 
     def at(self, index: int) -> Way:
         """Return the one with this number. Raises IndexError."""
@@ -291,17 +298,17 @@ class Search:
         ends = self._ends if is_wide else barred
         regions: list[Region] = []
         added = work = 0
+        reached = floor
         while len(regions) < self._regions_max and needs:
             worst = needs.index(max(needs))
             if barred[worst] or needs[worst] <= floor:
                 break
-            reached = max((need for need, is_barred in zip(needs, barred, strict=True) if is_barred), default=floor)
             limits = (
                 nodes_max,
                 BANDS_MAX,
                 self._work_max,
                 NODE_BYTES,
-                max(reached, floor),
+                reached,
                 int(is_wide and not regions),
             )
             closed = bytes(map(or_, barred, ends))
@@ -312,7 +319,7 @@ class Search:
             regions.append(region)
             for node in range(region.first, region.last + 1):
                 needs[node], barred[node] = found[3], 1
-            work += found[4]
+            work, reached = work + found[4], max(reached, found[3])
             added += (region.last - region.first + 1) * (self._images[region.first] * region.bands - 1)
         most = max(needs, default=0)
         return Found(most + added * NODE_BYTES, most, needs.index(most) if needs else 0, work, regions)
@@ -325,9 +332,12 @@ def new_memo() -> I64:
 
 def found_in(way: Way, regions_max: int = REGIONS_MAX) -> Iterator[Found]:
     """Yield good walks of a graph, of each cost; ``regions_max``: most walks at once."""
-    memo = new_memo()
+    memo, seen = new_memo(), set[tuple[int, int]]()
     for cost in COSTS_MAX:
-        yield from Search(way.tables, cost, memo, regions_max=regions_max).all()
+        for found in Search(way.tables, cost, memo, regions_max=regions_max).all():
+            if (found.nbytes, found.work) not in seen:  # dozens of walks, found again with most limits, would take room
+                seen.add((found.nbytes, found.work))
+                yield found
 
 
 def _bytes_between(tables: tuple[I64, I64, I64]) -> list[int]:

@@ -340,7 +340,7 @@ class Planner:
                 self._forget()
             if fits:
                 best.add(tightest)
-        if self._whole.minimum <= best.room:
+        if self._whole.minimum <= memory:  # with what it needs, as the tightest form has where nothing is left
             best.add(None)
         for form in self._forms_within(best.room, best):
             if form != tightest:

@@ -225,6 +225,83 @@ def test_any_region_computes_the_same(seed: int, tmp_path: Path, monkeypatch: py
                 np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
+def _padded(path: Path, pads: list[int], kernel: tuple[int, int], stride: int) -> None:
+    """Write a model of convolutions some of whose windows lie in the padding alone."""
+    rng = np.random.default_rng(sum(pads))
+    weights = [numpy_helper.from_array(rng.standard_normal((8, 8, *kernel)).astype(np.float32) / 4, "w")]
+    weights.append(numpy_helper.from_array(rng.standard_normal(8).astype(np.float32), "b"))
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=pads, strides=[stride, 1]),
+        helper.make_node("Sigmoid", ["y"], ["s"]),
+        helper.make_node("Conv", ["s", "w", "b"], ["z"], pads=pads, strides=[stride, 1]),
+    ]
+    given = helper.make_tensor_value_info("x", 1, (1, 8, 9, 6))
+    result = helper.make_tensor_value_info("z", 1, None)
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [given], [result], weights), ir_version=8), path)
+
+
+@pytest.mark.parametrize("pads", [[1, 0, 1, 0], [0, 0, 3, 0], [4, 0, 0, 0], [3, 1, 5, 1]])
+@pytest.mark.parametrize("kernel", [(1, 1), (2, 1), (3, 3)])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_windows_in_the_padding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pads: list[int], kernel: tuple[int, int], stride: int
+) -> None:
+    """Bands may hold nothing but such windows, which have the bias."""
+    _padded(tmp_path / "m.onnx", pads, kernel, stride)
+    artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn")
+    x = np.random.default_rng(1).standard_normal((1, 8, 9, 6)).astype(np.float32)
+    with open_artifact(str(artifact)) as opened:
+        assert isinstance(opened.graph, Graph)
+        graph = opened.graph
+    with open_for_tests(artifact, threads=2, profile="analytic") as session:
+        (whole,) = session.run(None, {"x": x})
+    costs = graph_costs(graph, SETTING)
+    walks, tables = BandTables().of(graph, costs)
+    first, last = (index for index, node in enumerate(graph.nodes) if node.op == "conv")
+    heights = [graph.tensors[node.outputs[0]].shape[1] for node in graph.nodes]
+    for count in {2, 3, heights[last]}:
+        for end in (first, last):
+            region = Region(first, end, min(count, heights[end]))
+            if None in walks[region.first : region.last + 1]:  # a map of one row; what a kept plan says may be wrong
+                with pytest.raises(ValueError, match="no bands"):
+                    rows_of(tables, region)
+                continue
+            banded = split(graph, costs, walks, rows_of(tables, region), region)
+            plan = VariantPlanner(banded, SETTING).plan(None)
+            check_plan(plan.graph, plan.program)
+            monkeypatch.setattr(fixed.Planner, "plan", lambda self, memory, p=plan: p)
+            with open_for_tests(artifact, threads=2, profile="analytic", poison=True) as session:
+                assert session.plan.graph is banded
+                np.testing.assert_allclose(session.run(None, {"x": x})[0], whole, rtol=1e-5, atol=1e-6)
+            monkeypatch.undo()
+
+
+def test_transposed_convolutions_are_never_whole(tmp_path: Path) -> None:
+    """Places that have a tap fewer end in windows of padding alone; bands go through them as through the others."""
+    rng = np.random.default_rng(0)
+    nodes, weights, name, channels = [], list[onnx.TensorProto](), "x", 64
+    for index, out in enumerate((32, 32, 16)):
+        kernel = rng.standard_normal((channels, out, 3, 3)).astype(np.float32) / 16
+        weights.append(numpy_helper.from_array(kernel, f"w{index}"))
+        where = {"strides": [2, 2], "pads": [1] * 4, "output_padding": [1, 1]}
+        nodes.append(helper.make_node("ConvTranspose", [name, f"w{index}"], [f"c{index}"], **where))
+        nodes.append(helper.make_node("Relu", [f"c{index}"], [f"r{index}"]))
+        name, channels = f"r{index}", out
+    nodes.append(helper.make_node("ReduceMean", [name], ["y"], axes=[1, 3]))
+    given = helper.make_tensor_value_info("x", 1, (1, 64, 32, 32))
+    result = helper.make_tensor_value_info("y", 1, (1, 1, 256, 1))
+    graph = helper.make_graph(nodes, "g", [given], [result], weights)
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opset), tmp_path / "m.onnx")
+    artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn")
+    x = rng.standard_normal((1, 64, 32, 32)).astype(np.float32)
+    with open_for_tests(artifact, threads=2, profile="analytic", poison=True) as session:
+        (whole,) = session.run(None, {"x": x})
+        least = session.memory = session.plan.minimum_memory
+        assert least < 5 << 20  # the last layer's map of places and its output take 4 MiB each
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], whole, rtol=0, atol=1e-6 * np.abs(whole).max())
+
+
 def test_maps_that_wait_for_their_concatenation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A U-Net's first map waits alone, and its bands reach through all levels."""
     net = Net("unet")

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from math import prod
 
 from ..attributes import Enum, Float, Int, float_attr, int_attr, node_error
-from ..ir import Node, Shape, Tensor
+from ..ir import Attr, Node, Shape, Tensor
 from ..strided import broadcast, fits_inner, is_contiguous
 from .fields import broadcast_strides, enum_index
 from .record import FLOAT, Cost, Operator, Values, always_together
-from .rows import keep_attrs, no_halves, whole_rows
+from .rows import WHOLE as ALL
+from .rows import Cut, Need, keep_attrs, no_halves, whole_rows
 
 STATE_DTYPES = ("f16", "f32", "i8")
 """Types that keys and values have in state; the first is the default. Rows of bytes hold a scale for each BLOCK."""
@@ -52,6 +53,25 @@ def _encode_attention(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 def _attention_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
     (_, _, keys, d), dv = inputs[1], output[-1]
     return 2.0 * prod(output) / dv * keys * (d + dv)
+
+
+def _attention_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
+    """Return the queries of rows, their rows of a mask, and all keys and values."""
+    if axis not in (0, 1):
+        return None
+    masks = []
+    for mask in inputs[3:]:
+        place = len(mask) - (2 if axis else 4)
+        masks.append(Need(place) if place >= 0 and mask[place] == output[axis] else ALL)
+    others = ALL if axis else Need(0)
+    return (Need(2 if axis else 0), others, others, *masks)
+
+
+def _cut_attention(node: Node, cut: Cut) -> dict[str, Attr]:
+    """Return attributes by which the first of these rows has the keys of those before it."""
+    if not cut.axis or not int_attr(node, "is_causal"):
+        return node.attrs
+    return node.attrs | {"past": int_attr(node, "past") + cut.rows[0]}
 
 
 def _infer_rotary(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -144,8 +164,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=True,
         order="fixed",
-        rows=whole_rows,
-        cut=keep_attrs,
+        rows=_attention_rows,
+        cut=_cut_attention,
         halves=no_halves,
         interleaves=False,
         has_panels=False,

@@ -159,8 +159,8 @@ def window_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -
     kernel, stride, dilation = (ints_attr(node, name)[axis - 1] for name in ("kernel", "strides", "dilations"))
     before, after = ints_attr(node, "pads")[axis - 1], ints_attr(node, "pads")[axis + 1]
     span = (kernel - 1) * dilation + 1
-    if before >= span or after >= span:
-        return None  # windows that lie in the padding alone
+    if (before >= span or after >= span) and (axis != 1 or "group" not in node.attrs):
+        return None  # windows that lie in the padding alone: of convolutions they have the bias
     return (Need(axis, stride, -before, span - 1 - before), *(Need(axis) for _ in inputs[1:]))
 
 
@@ -172,10 +172,21 @@ def cut_window(node: Node, cut: Cut) -> dict[str, Attr]:
     kernel, stride, dilation = (ints_attr(node, name)[side] for name in ("kernel", "strides", "dilations"))
     pads = list(ints_attr(node, "pads"))
     start, end = cut.rows[0] * stride - pads[side], (cut.rows[1] - 1) * stride - pads[side]
+    span = (kernel - 1) * dilation + 1
+    if end + span <= 0 or start >= cut.shape[cut.axis]:
+        return _in_padding(node, side, span, cut.rows[1] - cut.rows[0])
     pads[side] = cut.taken[0] - start
-    pads[side + 2] = max(end + (kernel - 1) * dilation + 1 - cut.taken[1], 0)
+    pads[side + 2] = max(end + span - cut.taken[1], 0)
     attrs: dict[str, Attr] = node.attrs | {"pads": pads}
     return attrs | {"ceil_mode": 0} if "ceil_mode" in attrs else attrs
+
+
+def _in_padding(node: Node, side: int, span: int, count: int) -> dict[str, Attr]:
+    """Return attributes by which so many windows lie in the padding before the one row that the node reads."""
+    pads, strides = list(ints_attr(node, "pads")), list(ints_attr(node, "strides"))
+    strides[side] = 2  # steps of one would reach the row
+    pads[side], pads[side + 2] = (count - 1) * strides[side] + span, 0
+    return node.attrs | {"pads": pads, "strides": strides}
 
 
 def _source(node: Node, size: int, out: int, given: float) -> tuple[int, int, int, int]:
