@@ -35,6 +35,11 @@ Weights that several nodes share are read for each of them, but pinned once for 
 bytes as it has uses. If r counts what is saved at each node, R is at least the sum of r over uses, which is what is
 taken; a node's uses are the most of any of its weights.
 
+Where slices stay for a phase of the run (planning/phases.py), a weight that many nodes share is not read for each of
+them. Then two things are sure. A run reads all weights but what is in memory when some node begins, each once. And of
+nodes a .. b no two of which share a weight, a run reads the weights but free(a) bytes; what such stretches read that
+do not meet adds up. Reading and computing slow each other down as above.
+
 For given stretches, both 1 and 2 + 3 (with either form of 2) are linear in r. So any mixture of the two, minimised over
 0 <= r <= the nodes' weights and R <= the least free(a), is a bound, whichever stretches are taken. fx_fluid_bound takes
 the stretches that rule fluid runs with well-chosen pins. On the classics, without requests, the best mixture is the
@@ -53,6 +58,7 @@ from flexnn.graph.ir import Graph
 
 from .drafts import Drafting
 from .machine import MachineProfile
+from .phases import USES_MIN
 from .types import Costs, NodeCosts
 
 ROUNDS_MIN, ROUNDS_NODES = 3, 40_000
@@ -81,14 +87,46 @@ class Bounding:
             uses |= {place: 1 + uses.get(place, 0) for place in own}
         most = [max((uses[places[weight]] for weight in _weights(node)), default=1) for node in costs.nodes]
         self._uses = np.array(most, np.float64)
+        shares = any(uses[places[node.weight]] >= USES_MIN for node in costs.nodes if node.panels)
+        self._shared: tuple[Graph, Costs] | None = (graph, costs) if shares else None
+        """The graph, where slices of its weights may stay for a phase of a run."""
         self._known: dict[int, float] = {}
         """Bounds by the arena's bytes."""
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether slices of weights may stay for a phase of a run."""
+        return self._shared is not None
 
     def seconds(self, arena_bytes: int) -> float:
         """Return the bound for an arena of ``arena_bytes``, which a budget is asked for more than once."""
         if arena_bytes not in self._known:
-            self._known[arena_bytes] = self.at(arena_bytes).seconds
+            shared = self._shared
+            found = self._phases_s(arena_bytes, *shared) if shared is not None else self.at(arena_bytes).seconds
+            self._known[arena_bytes] = found
         return self._known[arena_bytes]
+
+    def _phases_s(self, arena_bytes: int, graph: Graph, costs: Costs) -> float:
+        """Return the bound of plans in which slices stay for a phase of the run."""
+        free = self._drafting.bound_terms(arena_bytes)[-1].tolist()
+        computing = sum(self._drafting.bound_terms(None)[0].tolist())
+        every, stretch = dict[int, int](), dict[int, int]()
+        within = begun = 0
+        for number, node in enumerate(costs.nodes):
+            read = {graph.weights[weight].offset: graph.weights[weight].nbytes for weight in _weights(node)}
+            if not stretch.keys().isdisjoint(read):
+                within += max(sum(stretch.values()) - free[begun], 0)
+                stretch, begun = {}, number
+            stretch |= read
+            every |= read
+        within += max(sum(stretch.values()) - free[begun], 0) if stretch else 0
+        nbytes = max(within, sum(every.values()) - min(free, default=0), 0)
+        reading = nbytes / self._machine.storage_bytes_per_second
+        load_speed, compute_speed = self._machine.load_speed, self._machine.compute_speed
+        in_turns = load_speed + compute_speed < 1
+        hidden = 1.0 if in_turns else (1 - load_speed) / compute_speed
+        read_s = 1.0 if in_turns else (1 - compute_speed) / load_speed
+        return max(reading + hidden * computing, computing + read_s * reading)
 
     def at(self, arena_bytes: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
         """Return the bound for an arena of ``arena_bytes``, without what is always pinned (None: no limit). ``rounds``
