@@ -40,7 +40,7 @@ def _write(path: Path, order: str, rows: int = 4) -> np.ndarray:
 
 
 def test_two_phases_have_the_same_memory_one_after_the_other(tmp_path: Path) -> None:
-    """Each of the weights was read by each of its nodes, but for what was pinned: 7.9 MB a run, not 2.4."""
+    """Each of the weights was read for each of its nodes, but for what was pinned: 12.5 MB a run, not 3.2."""
     _write(tmp_path / "m.onnx", "a" * 10 + "b" * 10 + "c")
     artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn")
     with open_artifact(artifact) as opened:
