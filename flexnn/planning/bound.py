@@ -36,7 +36,8 @@ bytes as it has uses. If r counts what is saved at each node, R is at least the 
 taken; a node's uses are the most of any of its weights.
 
 Where slices stay for a phase of the run (planning/phases.py), a weight that many nodes share is not read for each of
-them. Then two things are sure. A run reads all weights but what is in memory when some node begins, each once. And of
+them. Then two things are sure. All of the above holds if it counts what the first of them reads, and nothing for the
+others; and a run reads all weights but what is in memory when some node begins. And of
 nodes a .. b no two of which share a weight, a run reads the weights but free(a) bytes; what such stretches read that
 do not meet adds up. Reading and computing slow each other down as above.
 
@@ -49,7 +50,7 @@ optimum of the linear programme over all pins and times (docs/decisions/0016): m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -60,6 +61,9 @@ from .drafts import Drafting
 from .machine import MachineProfile
 from .phases import USES_MIN
 from .types import Costs, NodeCosts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ROUNDS_MIN, ROUNDS_NODES = 3, 40_000
 """Rounds of any graph, and nodes times rounds: a round sorts all nodes several times."""
@@ -108,7 +112,9 @@ class Bounding:
 
     def _phases_s(self, arena_bytes: int, graph: Graph, costs: Costs) -> float:
         """Return the bound of plans in which slices stay for a phase of the run."""
-        free = self._drafting.bound_terms(arena_bytes)[-1].tolist()
+        terms = self._drafting.bound_terms(arena_bytes)
+        free, rate = terms[-1].tolist(), self._machine.storage_bytes_per_second
+        nbytes_once, read_s_once = np.asarray(terms[1]), np.asarray(terms[2])  # the same memory
         computing = sum(self._drafting.bound_terms(None)[0].tolist())
         every, stretch = dict[int, int](), dict[int, int]()
         within = begun = 0
@@ -118,24 +124,32 @@ class Bounding:
                 within += max(sum(stretch.values()) - free[begun], 0)
                 stretch, begun = {}, number
             stretch |= read
+            new = read.keys() - every.keys()
+            if len(new) < len(read):  # what is read again may be there still
+                nbytes_once[number] = sum(read[offset] for offset in new)
+                read_s_once[number] = nbytes_once[number] / rate
             every |= read
         within += max(sum(stretch.values()) - free[begun], 0) if stretch else 0
         nbytes = max(within, sum(every.values()) - min(free, default=0), 0)
-        reading = nbytes / self._machine.storage_bytes_per_second
+        reading = nbytes / rate
         load_speed, compute_speed = self._machine.load_speed, self._machine.compute_speed
         in_turns = load_speed + compute_speed < 1
         hidden = 1.0 if in_turns else (1 - load_speed) / compute_speed
         read_s = 1.0 if in_turns else (1 - compute_speed) / load_speed
-        return max(reading + hidden * computing, computing + read_s * reading)
+        once = self._of(terms, np.ones(len(free)), _core.ROUNDS_MAX).seconds
+        return max(once, reading + hidden * computing, computing + read_s * reading)
 
     def at(self, arena_bytes: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
         """Return the bound for an arena of ``arena_bytes``, without what is always pinned (None: no limit). ``rounds``
         of looking for the stretches that rule: fewer give a bound that may be lower. Large graphs have fewer.
         """
-        rounds = min(rounds, max(ROUNDS_MIN, ROUNDS_NODES // max(len(self._uses), 1)))
-        seconds, nbytes, read_s, byte_s, free_bytes = self._drafting.bound_terms(arena_bytes)
+        return self._of(self._drafting.bound_terms(arena_bytes), self._uses, rounds)
+
+    def _of(self, terms: Sequence[memoryview], uses: NDArray[np.float64], rounds: int) -> Bound:
+        rounds = min(rounds, max(ROUNDS_MIN, ROUNDS_NODES // max(len(uses), 1)))
+        seconds, nbytes, read_s, byte_s, free_bytes = terms
         found = _core.fluid_bound(
-            *(seconds, nbytes, read_s, byte_s, self._uses, free_bytes),
+            *(seconds, nbytes, read_s, byte_s, uses, free_bytes),
             bytes_per_second=self._machine.storage_bytes_per_second,
             compute_speed=self._machine.compute_speed,
             load_speed=self._machine.load_speed,
