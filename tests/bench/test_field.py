@@ -56,7 +56,7 @@ def test_first_runs_begin_with_each_case() -> None:
     assert [len(row[f"{kind}_ms_all"]["own"]) for kind in ("first", "new")] == [REPEATS] * 2
     assert found.session_bytes == [7, 7]
     assert row["bind_ms"] == pytest.approx(row["new_ms"]["own"] - 0.9)
-    assert "new_ms" not in first_runs({"own": lambda: Fake(seen)}, [{"x": 0}], seconds=0.0).row(0)
+    assert "new_ms" not in first_runs({"own": lambda: Fake(seen)}, [{"x": 0}]).row(0)
 
 
 def test_the_smallest_budget_and_its_refusals(tmp_path: Path) -> None:
