@@ -136,7 +136,7 @@ class Field:
         peer = peer_session(self.source, self.threads)
         cases = self.warm(peer)
         openers = {"own": self.opened, "onnxruntime": partial(peer_session, self.source, self.threads)}
-        first = first_runs(openers, self.feeds, self.seconds)
+        first = first_runs(openers, self.feeds)
         for number, case in enumerate(cases):
             case |= {"unlimited_bytes": first.session_bytes[number], **first.row(number)}
             case |= self.budgeted(number, peer)

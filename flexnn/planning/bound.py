@@ -35,6 +35,12 @@ Weights that several nodes share are read for each of them, but pinned once for 
 bytes as it has uses. If r counts what is saved at each node, R is at least the sum of r over uses, which is what is
 taken; a node's uses are the most of any of its weights.
 
+Where slices stay for a phase of the run (planning/phases.py), a weight that many nodes share is not read for each of
+them. Then two things are sure. All of the above holds if it counts what the first of them reads, and nothing for the
+others; and a run reads all weights but what is in memory when some node begins. And of
+nodes a .. b no two of which share a weight, a run reads the weights but free(a) bytes; what such stretches read that
+do not meet adds up. Reading and computing slow each other down as above.
+
 For given stretches, both 1 and 2 + 3 (with either form of 2) are linear in r. So any mixture of the two, minimised over
 0 <= r <= the nodes' weights and R <= the least free(a), is a bound, whichever stretches are taken. fx_fluid_bound takes
 the stretches that rule fluid runs with well-chosen pins. On the classics, without requests, the best mixture is the
@@ -44,7 +50,7 @@ optimum of the linear programme over all pins and times (docs/decisions/0016): m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -53,7 +59,11 @@ from flexnn.graph.ir import Graph
 
 from .drafts import Drafting
 from .machine import MachineProfile
+from .phases import USES_MIN
 from .types import Costs, NodeCosts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ROUNDS_MIN, ROUNDS_NODES = 3, 40_000
 """Rounds of any graph, and nodes times rounds: a round sorts all nodes several times."""
@@ -81,23 +91,65 @@ class Bounding:
             uses |= {place: 1 + uses.get(place, 0) for place in own}
         most = [max((uses[places[weight]] for weight in _weights(node)), default=1) for node in costs.nodes]
         self._uses = np.array(most, np.float64)
+        shares = any(uses[places[node.weight]] >= USES_MIN for node in costs.nodes if node.panels)
+        self._shared: tuple[Graph, Costs] | None = (graph, costs) if shares else None
+        """The graph, where slices of its weights may stay for a phase of a run."""
         self._known: dict[int, float] = {}
         """Bounds by the arena's bytes."""
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether slices of weights may stay for a phase of a run."""
+        return self._shared is not None
 
     def seconds(self, arena_bytes: int) -> float:
         """Return the bound for an arena of ``arena_bytes``, which a budget is asked for more than once."""
         if arena_bytes not in self._known:
-            self._known[arena_bytes] = self.at(arena_bytes).seconds
+            shared = self._shared
+            found = self._phases_s(arena_bytes, *shared) if shared is not None else self.at(arena_bytes).seconds
+            self._known[arena_bytes] = found
         return self._known[arena_bytes]
+
+    def _phases_s(self, arena_bytes: int, graph: Graph, costs: Costs) -> float:
+        """Return the bound of plans in which slices stay for a phase of the run."""
+        terms = self._drafting.bound_terms(arena_bytes)
+        free, rate = terms[-1].tolist(), self._machine.storage_bytes_per_second
+        nbytes_once, read_s_once = np.asarray(terms[1]), np.asarray(terms[2])  # the same memory
+        computing = sum(self._drafting.bound_terms(None)[0].tolist())
+        every, stretch = dict[int, int](), dict[int, int]()
+        within = begun = 0
+        for number, node in enumerate(costs.nodes):
+            read = {graph.weights[weight].offset: graph.weights[weight].nbytes for weight in _weights(node)}
+            if not stretch.keys().isdisjoint(read):
+                within += max(sum(stretch.values()) - free[begun], 0)
+                stretch, begun = {}, number
+            stretch |= read
+            new = read.keys() - every.keys()
+            if len(new) < len(read):  # what is read again may be there still
+                nbytes_once[number] = sum(read[offset] for offset in new)
+                read_s_once[number] = nbytes_once[number] / rate
+            every |= read
+        within += max(sum(stretch.values()) - free[begun], 0) if stretch else 0
+        nbytes = max(within, sum(every.values()) - min(free, default=0), 0)
+        reading = nbytes / rate
+        load_speed, compute_speed = self._machine.load_speed, self._machine.compute_speed
+        in_turns = load_speed + compute_speed < 1
+        hidden = 1.0 if in_turns else (1 - load_speed) / compute_speed
+        read_s = 1.0 if in_turns else (1 - compute_speed) / load_speed
+        once = self._of(terms, np.ones(len(free)), _core.ROUNDS_MAX).seconds
+        return max(once, reading + hidden * computing, computing + read_s * reading)
 
     def at(self, arena_bytes: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
         """Return the bound for an arena of ``arena_bytes``, without what is always pinned (None: no limit). ``rounds``
         of looking for the stretches that rule: fewer give a bound that may be lower. Large graphs have fewer.
         """
-        rounds = min(rounds, max(ROUNDS_MIN, ROUNDS_NODES // max(len(self._uses), 1)))
-        seconds, nbytes, read_s, byte_s, free_bytes = self._drafting.bound_terms(arena_bytes)
+        return self._of(self._drafting.bound_terms(arena_bytes), self._uses, rounds)
+
+    def _of(self, terms: Sequence[memoryview], uses: NDArray[np.float64], rounds: int) -> Bound:
+        rounds = min(rounds, max(ROUNDS_MIN, ROUNDS_NODES // max(len(uses), 1)))
+        seconds, nbytes, read_s, byte_s, free_bytes = terms
         found = _core.fluid_bound(
-            *(seconds, nbytes, read_s, byte_s, self._uses, free_bytes),
+            *(seconds, nbytes, read_s, byte_s, uses, free_bytes),
             bytes_per_second=self._machine.storage_bytes_per_second,
             compute_speed=self._machine.compute_speed,
             load_speed=self._machine.load_speed,

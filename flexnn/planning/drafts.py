@@ -9,8 +9,8 @@ im2col workspace) happens inside the kernels, which gather tile by tile and need
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from itertools import pairwise
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -27,6 +27,7 @@ from .types import I64, Costs, Placement
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .phases import Kept
     from .pins import Pins
 
 Records: TypeAlias = "NDArray[Any]"
@@ -77,6 +78,10 @@ class Draft:
     """Whether loads lie at the highest addresses that are free."""
     filled: Filled | None = None
     """Way in which more slices were pinned after that; None: none were."""
+    kept: Mapping[int, Kept] = field(default_factory=dict)
+    """Steps whose panels an earlier load has left in memory (planning/phases.py)."""
+    kept_bytes: int = 0
+    """Bytes before the working part, in which they lie, and loads at negative addresses."""
 
     def homes(self) -> list[int]:
         """Return for each slice the index of the slice in whose place it lies: where nodes share weights, the first
@@ -107,6 +112,8 @@ class Drafting:
         self.node_count = len(costs.nodes)
         self.placement = placement
         self.items, self.item_bytes = _items(graph, costs)
+        self.shares = bool((self.items["twin"] != np.arange(len(self.items))).any())
+        """Whether nodes share weights."""
         nodes, variants, constants = _node_records(graph, costs, placement)
         self._nodes, self._constant_rows = nodes, constants
         lifetimes = np.zeros(len(placement.address), _core.LIFETIME_DTYPE)
@@ -269,6 +276,18 @@ class Drafting:
             seconds=outcome[0],
             stall_s=outcome[1],
             filled=filled,
+        )
+
+    def timed(self, draft: Draft) -> Draft:
+        """Return a draft whose slices were changed with its time; its bytes stay."""
+        nothing = np.zeros(0, np.int32)
+        outcome, steps, slices = self._core.fill(draft.steps, draft.slices, nothing, draft.working_bytes, 0, 0, 0)
+        return replace(
+            draft,
+            steps=np.frombuffer(steps, _core.DRAFT_STEP_DTYPE),
+            slices=np.frombuffer(slices, _core.DRAFT_SLICE_DTYPE),
+            seconds=outcome[0],
+            stall_s=outcome[1],
         )
 
 

@@ -38,6 +38,8 @@ which only pins, costs the most.
 """
 WORKING_FRACTIONS = (0.02, 0.08, 0.2, 0.4, 0.7, 1.0)
 """Fractions of the spare memory that are tried for the arena's working part; the rest pins weights."""
+PHASE_FRACTIONS = (0.08, 0.2, 0.4)
+"""Those that are tried where slices may stay for a phase of the run: what pins has more worth then."""
 PRICES = 2.0
 """Levels per reading time of a byte that prices of pinned bytes are rounded to, so that near prices are equal."""
 ROUNDS = 10
@@ -165,6 +167,25 @@ class Ladder:
                 draft = self._fill(self._annealed(found, bound, rung), bound, rung, end)
                 best = draft if draft.seconds < best.seconds else best
             end, above = rung.bytes_max, bound
+        return best
+
+    def for_phases(self, bytes_max: int, best: Draft, in_phases: Callable[[Draft], Draft]) -> Draft:
+        """Return the draft that ``in_phases`` makes the fastest of: ``best``, or one that pins more than would be best
+        for the whole run.
+        """
+        if not self._bounding.has_phases:
+            return best
+        seconds = in_phases(best).seconds
+        order = self._orders(self._bounding.at(self._arena_bytes(bytes_max), ROUNDS))[0]
+        for fraction in PHASE_FRACTIONS:
+            recipe = _Recipe(0, fraction, SLICES_IN_ROOM[0], 0)
+            chosen = self._chosen(recipe, order, bytes_max)
+            if chosen is None:
+                continue
+            draft = self._drafting.place_faster(chosen[2], chosen[1], math.inf)
+            taken = in_phases(draft).seconds if draft is not None else math.inf
+            if draft is not None and taken < seconds:
+                best, seconds = draft, taken
         return best
 
     def _rungs(self, bytes_max: int, spare: float) -> list[_Rung]:

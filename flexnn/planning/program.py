@@ -144,6 +144,7 @@ def _slices(graph: Graph, costs: Costs, draft: Draft) -> _Slices:
     for i in owns:
         place[i] = base
         base += room[i]
+    base += draft.kept_bytes
     step_node = draft.steps["node"].tolist()
     node = [step_node[at] for at in step]
     constants = [row[:2] for known in costs.nodes for row in known.constants]
@@ -312,6 +313,7 @@ def _encode_steps(alike: _Alike, draft: Draft, slices: _Slices, io_align: int) -
     align = _read_align(io_align)
     placed = zip(slices.step, slices.operand, slices.address, slices.offset, strict=True)
     panels = {step: address + offset % align for step, operand, address, offset in placed if operand < 0}
+    panels |= {step: slices.base + kept.address + kept.offset % align for step, kept in draft.kept.items()}
 
     def rows() -> Iterator[tuple[int, int, tuple[int, int, int, int], int]]:
         for i, (node, p0, p1, wait) in enumerate(steps):

@@ -240,16 +240,16 @@ class VariantPlanner:
             assert memory is not None  # without a limit nothing is spilled
             within, sliced = memory - self._fixed_bytes, self._least.sliced_bytes
             bytes_max = max(within - DRAFTING_BYTES, sliced if sliced <= within else self._least.nbytes)
-            draft = self._ladder().best_within(
-                bytes_max, self._tight_draft(), FIRST_RUNG * self.sliced_memory, known_ms / 1e3
-            )
+            ladder = self._ladder()
+            draft = ladder.best_within(bytes_max, self._tight_draft(), FIRST_RUNG * self.sliced_memory, known_ms / 1e3)
+            draft = ladder.for_phases(bytes_max, draft, self._in_phases)
             is_first = draft.placement is self._drafting.placement
             index = 0 if is_first else [drafting.placement for drafting in self._draftings].index(draft.placement)
             from .decisions import Decisions  # plans without a limit do without
 
             decisions = Decisions.of(draft, self._costs, index)
         bound_s = self._fastest_s() if memory is None else self._bound_s(memory)
-        plan = self._encoded(draft, memory, bound_s, started)
+        plan = self._encoded(self._in_phases(draft), memory, bound_s, started)
         plan.decisions = decisions
         return plan
 
@@ -274,7 +274,15 @@ class VariantPlanner:
             draft = drafting.fill(draft, decisions.filled)
         if self._fixed_bytes + draft.nbytes > memory:
             return None
-        return self._encoded(draft, memory, decisions.bound_ms / 1e3, started)
+        return self._encoded(self._in_phases(draft), memory, decisions.bound_ms / 1e3, started)
+
+    def _in_phases(self, draft: Draft) -> Draft:
+        """Return the draft with slices that stay where nodes share them, if that is faster."""
+        if not self._drafting.shares:
+            return draft
+        from .phases import in_phases  # few graphs share weights
+
+        return in_phases(draft, self._drafting, self._costs.io_align)
 
     def plan_over(self, pins: Pins, working_bytes: int, *, smallest: bool = False) -> Plan:
         """Return the plan that pins these bytes of the file, and whose working part has so many bytes, or more where
@@ -301,7 +309,7 @@ class VariantPlanner:
             plan_ms=(time.perf_counter_ns() - started + self._prepared_ns) / 1e6,
             graph=self._again or self._graph,
             activation_bytes=draft.placement.live_bytes_max,
-            working_bytes=draft.working_bytes,
+            working_bytes=draft.kept_bytes + draft.working_bytes,
         )
         self._prepared_ns = 0
         return plan

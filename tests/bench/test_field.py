@@ -49,14 +49,14 @@ class Fake:
 
 def test_first_runs_begin_with_each_case() -> None:
     seen: list[list[int]] = []
-    found = first_runs({"own": lambda: Fake(seen)}, [{"x": 0}, {"x": 1}], seconds=60.0)
+    found = first_runs({"own": lambda: Fake(seen)}, [{"x": 0}, {"x": 1}])
     assert seen == [[0, 1], [1, 0]] * REPEATS
     row = found.row(1)
     assert row["first_ms"]["own"] >= 1.0
     assert [len(row[f"{kind}_ms_all"]["own"]) for kind in ("first", "new")] == [REPEATS] * 2
     assert found.session_bytes == [7, 7]
     assert row["bind_ms"] == pytest.approx(row["new_ms"]["own"] - 0.9)
-    assert "new_ms" not in first_runs({"own": lambda: Fake(seen)}, [{"x": 0}], seconds=0.0).row(0)
+    assert "new_ms" not in first_runs({"own": lambda: Fake(seen)}, [{"x": 0}]).row(0)
 
 
 def test_the_smallest_budget_and_its_refusals(tmp_path: Path) -> None:
