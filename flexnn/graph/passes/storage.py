@@ -13,6 +13,7 @@ from ..attributes import int_attr, ints_attr
 from ..build import VIEWS, copy_attrs
 from ..ir import Graph, Node, Shape, Tensor, contiguous_strides
 from ..operators import OPERATORS, OUTPUT, fits
+from ..sizes import preferring
 from ..strided import reshape_strides
 
 
@@ -258,8 +259,11 @@ class _Storage:
                 return False
             self._new_root(source, target)
             return True
-        # A small view would keep a large storage alive.
-        if 2 * x.size < self._tensor(root).size or not self._accepted(target, x.strides):
+        whole = self._tensor(root).size
+        with preferring((x.size, whole)):
+            if 2 * x.size < whole:  # a small view would keep a large storage alive
+                return False
+        if not self._accepted(target, x.strides):
             return False
         self._put(target, root, x.offset, x.strides)
         return True
