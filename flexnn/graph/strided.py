@@ -31,24 +31,40 @@ def same(a: int, b: int, *, matters: bool = False) -> bool:
     return is_same(a, b, matters=matters)
 
 
+def alike(a: int, b: int) -> bool:
+    """Return whether two sizes are the same, as ``same`` does where something better follows if they are."""
+    return same(a, b, matters=True)
+
+
+def same_shape(a: Shape, b: Shape) -> bool:
+    """Return whether two shapes are the same, where what follows if they are not serves equal ones as well."""
+    return len(a) == len(b) and all(map(alike, a, b))
+
+
 def is_contiguous(shape: Shape, strides: Shape) -> bool:
     """Row-major without gaps; strides of dimensions of size 1 do not matter."""
     expected = contiguous_strides(shape)
-    return all(same(s, e, matters=True) or d == 1 for d, s, e in zip(shape, strides, expected, strict=True))
+    return all(alike(s, e) or d == 1 for d, s, e in zip(shape, strides, expected, strict=True))
 
 
 def fits_inner(shape: Shape, strides: Shape) -> bool:
     """Whether the innermost dimension is contiguous."""
-    return not shape or same(strides[-1], 1, matters=True) or shape[-1] == 1
+    return not shape or alike(strides[-1], 1) or shape[-1] == 1
 
 
 def broadcast(a: Shape, b: Shape) -> Shape | None:
     """Numpy's broadcast shape, or None."""
     rank = max(len(a), len(b))
     a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
-    if any(not same(x, y) and x != 1 and y != 1 for x, y in zip(a, b, strict=True)):
-        return None
-    return tuple(x if same(x, y) or x != 1 else y for x, y in zip(a, b, strict=True))
+    found = []
+    for x, y in zip(a, b, strict=True):
+        both, other = (x, y) if type(y) is int else (y, x)  # a size says nothing where the other one is 1 always
+        if not same(x, y) and other != 1:
+            if both != 1:
+                return None
+            both = other
+        found.append(both)
+    return tuple(found)
 
 
 def has_rows(shape: Shape, strides: Shape) -> bool:
@@ -60,7 +76,7 @@ def merge_rows(shape: Shape, strides: Shape) -> int | None:
     """The one stride that walks all dimensions but the last, if there is one and the last has stride 1."""
     if not shape or not fits_inner(shape, strides):
         return None
-    groups = merge_groups(shape[:-1], (strides,))
+    groups = merge_groups(shape[:-1], (strides,), equal=alike)
     if len(groups) > 1:
         return None
     return strides[groups[0][-1]] if groups else shape[-1]
@@ -74,7 +90,8 @@ def merge_groups(
     equal: Equal = operator.eq,
 ) -> list[list[int]]:
     """Dimensions from ``first`` on in runs that every operand walks as one. Dimensions of size 1 are in no run;
-    dimensions marked ``alone`` (of any size) are runs by themselves. ``equal``: ``same`` where more runs are right.
+    dimensions marked ``alone`` (of any size) are runs by themselves. ``equal``: ``same`` or ``alike`` where more runs
+    are right, too.
     """
     groups: list[list[int]] = []
     for i in range(first, len(shape)):
@@ -171,7 +188,9 @@ def reshape_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None
     """Strides of ``target``, a reshape of the strided box, when it is a view; else None."""
     if prod(shape) != prod(target):
         return None
-    groups = merge_groups(shape, (strides,))
+    if is_contiguous(shape, strides):
+        return contiguous_strides(target)
+    groups = merge_groups(shape, (strides,), equal=alike)
     left, step = 1, 1
     result = [0] * len(target)
     for j in range(len(target) - 1, -1, -1):
