@@ -188,6 +188,29 @@ def test_a_cache_of_one_and_short_prompts_need_no_other_template(
         check_run(session, model, masked(*then))
 
 
+def test_a_diagonal_that_moves_with_the_cache_binds_no_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mistral's sliding window is a triangle, moved by the length of the cache: each token bound a graph, for 60 ms."""
+    nodes = [
+        node("Shape", ["past"], ["shape"]),
+        node("Gather", ["shape", "one"], ["held"]),
+        node("Sub", ["held", "window"], ["moved"]),
+        node("Concat", ["past", "x"], ["kept"], axis=1),
+        node("Shape", ["kept"], ["whole"]),
+        node("Slice", ["whole", "ones", "twos"], ["total"]),
+        node("Concat", ["ones", "total"], ["square"], axis=0),
+        node("ConstantOfShape", ["square"], ["all"], value=onnx.numpy_helper.from_array(np.ones(1, np.float32))),
+        node("Trilu", ["all", "moved"], ["seen"], upper=1),
+        node("MatMul", ["seen", "kept"], ["y"]),
+    ]
+    weights = {"one": np.array(1), "window": np.array(4), "ones": np.array([1]), "twos": np.array([2])}
+    inputs = [value("x", F32, [1, 1, COLUMNS]), value("past", F32, [1, "held", COLUMNS])]
+    model = model_of(graph_of(nodes, inputs, [value("y", F32, [1, None, COLUMNS])], weights))
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        monkeypatch.setattr(templates, "build_segment", None)
+        for held in (7, 8, 3):
+            check_run(session, model, {"x": numbers(1, 1, COLUMNS), "past": numbers(1, held, COLUMNS)})
+
+
 def test_what_layers_make_of_the_same_numbers_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each layer cuts its rotation out of one table by the length of its own cache: the lengths are others in a trail,
     and always the same. A token of GPT-NeoX took 9.0 ms, of which such slices were 6.
