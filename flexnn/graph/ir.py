@@ -106,7 +106,7 @@ class Tensor:
     def contiguous(self) -> bool:
         """Row-major without gaps; strides of dimensions of size 1 do not matter."""
         expected = contiguous_strides(self.shape)
-        return all(d == 1 or s == e for d, s, e in zip(self.shape, self.strides, expected, strict=True))
+        return all(s == e or d == 1 for d, s, e in zip(self.shape, self.strides, expected, strict=True))
 
 
 class WeightSource(Protocol):

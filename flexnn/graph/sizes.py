@@ -46,6 +46,8 @@ class Trail:
         """Outcomes of those that decide which of several right ways is the best one."""
         self.is_preferring = False
         """Whether such comparisons are made now."""
+        self.matters = True
+        """Whether one of these ways is better than others."""
         self.givens: list[int] = []
         """Indices of the numbers that are given, in order."""
         self.is_closed = False
@@ -102,10 +104,10 @@ class Trail:
             if self.is_closed:
                 raise SizeError("a size is used after its trail was closed")
             outcome = bool(function(self.values[key[1]], self.values[key[2]]))
-            if self.is_preferring:
-                self.preferences[key] = outcome
-            else:
+            if not self.is_preferring:
                 self.conditions[key] = outcome
+            elif self.matters:
+                self.preferences[key] = outcome
         return outcome
 
     def forget(self) -> None:
@@ -177,24 +179,27 @@ def is_size(value: object) -> bool:
 
 
 @contextlib.contextmanager
-def preferring(numbers: Iterable[object]) -> Iterator[None]:
-    """Let comparisons of sizes like ``numbers`` be preferences: whatever their outcome is, what follows is right."""
+def preferring(numbers: Iterable[object], *, matters: bool = True) -> Iterator[None]:
+    """Let comparisons of sizes like ``numbers`` be preferences: whatever their outcome is, what follows is right. Not
+    even that where no outcome is better than another, so that it does not matter.
+    """
     trail = next((number.trail for number in numbers if type(number) is Size), None)
     if trail is None:
         yield
         return
-    trail.is_preferring = True
+    before = trail.is_preferring, trail.matters
+    trail.is_preferring, trail.matters = True, matters
     try:
         yield
     finally:
-        trail.is_preferring = False
+        trail.is_preferring, trail.matters = before
 
 
-def is_same(a: int, b: int) -> bool:
+def is_same(a: int, b: int, *, matters: bool = True) -> bool:
     """Return whether two sizes are the same, where all that follows if they are not is right if they are, too: only
-    that they are is a condition.
+    that they are is a condition. ``matters``: that they are not is a preference.
     """
-    with preferring((a, b)):
+    with preferring((a, b), matters=matters):
         if a != b:
             return False
     return a == b

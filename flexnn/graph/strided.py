@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
@@ -15,24 +16,55 @@ ROW_ELEMENTS_MIN = 512
 """Rows shorter than this are not kept apart when dimensions collapse."""
 
 
+Equal = Callable[[int, int], bool]
+"""Function that says whether two sizes are the same."""
+
+
+def same(a: int, b: int, *, matters: bool = False) -> bool:
+    """Return whether two sizes are the same, where what follows if they are not serves equal ones as well: of a
+    template, only that they are is a condition. ``matters``: something better could follow.
+    """
+    if type(a) is type(b) is int:
+        return a == b
+    from .sizes import is_same  # only where shapes are open
+
+    return is_same(a, b, matters=matters)
+
+
+def alike(a: int, b: int) -> bool:
+    """Return whether two sizes are the same, as ``same`` does where something better follows if they are."""
+    return same(a, b, matters=True)
+
+
+def same_shape(a: Shape, b: Shape) -> bool:
+    """Return whether two shapes are the same, where what follows if they are not serves equal ones as well."""
+    return len(a) == len(b) and all(map(alike, a, b))
+
+
 def is_contiguous(shape: Shape, strides: Shape) -> bool:
     """Row-major without gaps; strides of dimensions of size 1 do not matter."""
     expected = contiguous_strides(shape)
-    return all(d == 1 or s == e for d, s, e in zip(shape, strides, expected, strict=True))
+    return all(alike(s, e) or d == 1 for d, s, e in zip(shape, strides, expected, strict=True))
 
 
 def fits_inner(shape: Shape, strides: Shape) -> bool:
     """Whether the innermost dimension is contiguous."""
-    return not shape or shape[-1] == 1 or strides[-1] == 1
+    return not shape or alike(strides[-1], 1) or shape[-1] == 1
 
 
 def broadcast(a: Shape, b: Shape) -> Shape | None:
     """Numpy's broadcast shape, or None."""
     rank = max(len(a), len(b))
     a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
-    if any(x != y and x != 1 and y != 1 for x, y in zip(a, b, strict=True)):
-        return None
-    return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+    found = []
+    for x, y in zip(a, b, strict=True):
+        both, other = (x, y) if type(y) is int else (y, x)  # a size says nothing where the other one is 1 always
+        if not same(x, y) and other != 1:
+            if both != 1:
+                return None
+            both = other
+        found.append(both)
+    return tuple(found)
 
 
 def has_rows(shape: Shape, strides: Shape) -> bool:
@@ -44,26 +76,31 @@ def merge_rows(shape: Shape, strides: Shape) -> int | None:
     """The one stride that walks all dimensions but the last, if there is one and the last has stride 1."""
     if not shape or not fits_inner(shape, strides):
         return None
-    groups = merge_groups(shape[:-1], (strides,))
+    groups = merge_groups(shape[:-1], (strides,), equal=alike)
     if len(groups) > 1:
         return None
     return strides[groups[0][-1]] if groups else shape[-1]
 
 
 def merge_groups(
-    shape: Shape, operands: Sequence[Sequence[int]], alone: Sequence[bool] = (), first: int = 0
+    shape: Shape,
+    operands: Sequence[Sequence[int]],
+    alone: Sequence[bool] = (),
+    first: int = 0,
+    equal: Equal = operator.eq,
 ) -> list[list[int]]:
     """Dimensions from ``first`` on in runs that every operand walks as one. Dimensions of size 1 are in no run;
-    dimensions marked ``alone`` (of any size) are runs by themselves.
+    dimensions marked ``alone`` (of any size) are runs by themselves. ``equal``: ``same`` or ``alike`` where more runs
+    are right, too.
     """
     groups: list[list[int]] = []
     for i in range(first, len(shape)):
         apart = bool(alone) and alone[i]
-        if shape[i] == 1 and not apart:
+        if not apart and equal(shape[i], 1):
             continue
         last = groups[-1][-1] if groups else -1
         joins = last >= 0 and not apart and not (alone and alone[last])
-        if joins and all(o[last] == o[i] * shape[i] for o in operands):
+        if joins and all(equal(o[last], o[i] * shape[i]) for o in operands):
             groups[-1].append(i)
         else:
             groups.append([i])
@@ -104,43 +141,45 @@ def collapse(
     rank: int = DIMS,
     rows: bool = True,
     alone: Sequence[bool] = (),
+    equal: Equal = operator.eq,
 ) -> Collapsed | None:
     """The dimensions of ``shape`` in exactly ``rank`` runs, right-aligned, or None where they do not collapse so far.
 
     With ``rows``, place 0 is for the rows, unless they are short: the outermost dimension; of [n,h,w,c] n and h where
-    they are one run.
+    they are one run. ``equal``: as for ``merge_groups``.
     """
-    outer = _outer(shape) if rows else 0
+    outer = _outer(shape, equal) if rows else 0
     inner: Any = prod(shape[outer:]) if outer else 0
     if type(inner) is not int:
-        runs, other = (_runs(shape, operands, rank, alone, n) for n in (outer, 0))
+        runs, other = (_runs(shape, operands, (rank, n), alone, equal) for n in (outer, 0))
         if runs is None or other is None:
             return None
         return Collapsed(runs, other, inner.below(ROW_ELEMENTS_MIN)) if runs != other else Collapsed(runs)
-    runs = _runs(shape, operands, rank, alone, outer if inner >= ROW_ELEMENTS_MIN else 0)
+    runs = _runs(shape, operands, (rank, outer if inner >= ROW_ELEMENTS_MIN else 0), alone, equal)
     return None if runs is None else Collapsed(runs)
 
 
 def _runs(
-    shape: Shape, operands: Sequence[Sequence[int]], rank: int, alone: Sequence[bool], outer: int
+    shape: Shape, operands: Sequence[Sequence[int]], places: tuple[int, int], alone: Sequence[bool], equal: Equal
 ) -> list[list[int]] | None:
-    """Return the runs; where that is possible, ``outer`` leading dimensions are the rows."""
-    head = merge_groups(shape[:outer], operands, alone[:outer])
-    tail = merge_groups(shape, operands, alone, outer)
+    """Return the runs; ``places``: how many, and how many leading dimensions are the rows, where that is possible."""
+    rank, outer = places
+    head = merge_groups(shape[:outer], operands, alone[:outer], equal=equal)
+    tail = merge_groups(shape, operands, alone, outer, equal)
     if len(head) + len(tail) > rank:
-        head, tail = [], merge_groups(shape, operands, alone)
+        head, tail = [], merge_groups(shape, operands, alone, equal=equal)
     if len(tail) > rank - len(head):
         return None
     empty: list[list[int]] = [[] for _ in range(rank - len(head) - len(tail))]
     return head + empty + tail
 
 
-def _outer(shape: Shape) -> int:
+def _outer(shape: Shape, equal: Equal) -> int:
     """Return the number of leading dimensions that make the rows."""
     if len(shape) == 4:
         return 2
     for i, d in enumerate(shape[:-1]):
-        if d > 1:
+        if not equal(d, 1):
             return i + 1
     return 0
 
@@ -149,7 +188,9 @@ def reshape_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None
     """Strides of ``target``, a reshape of the strided box, when it is a view; else None."""
     if prod(shape) != prod(target):
         return None
-    groups = merge_groups(shape, (strides,))
+    if is_contiguous(shape, strides):
+        return contiguous_strides(target)
+    groups = merge_groups(shape, (strides,), equal=alike)
     left, step = 1, 1
     result = [0] * len(target)
     for j in range(len(target) - 1, -1, -1):

@@ -43,6 +43,24 @@ def same_numbers(mine: Weight, wanted: Weight) -> bool:
     return np.array_equal(mine.source.load().reshape(-1), wanted.source.load().reshape(-1))
 
 
+def walk(op: str, params: Any) -> object:
+    """Parameters of a node; of what walks boxes, which elements it reaches in order, as sizes of 1 have any stride, and
+    runs that could be one may be two.
+    """
+    fields = dict(zip([name for name, _ in _core.FIELDS[op]], np.asarray(params).tolist(), strict=False))
+    dims, kinds = [f"d{i}" for i in range(6)], ("xs", "as", "bs", "ys")
+    if op == "matmul":
+        dims, kinds = ["b0", "b1"], ("a_s", "b_s", "y_s")
+    if not set(dims) <= fields.keys() or op == "pad":
+        return fields
+    grid = np.indices([fields.pop(name) for name in dims]).reshape(len(dims), -1)
+    places = []
+    for kind in kinds:
+        steps = [fields.pop(f"{kind}{i}", 0) for i in range(len(dims))]
+        places.append((np.array(steps) @ grid).tolist())
+    return fields, places
+
+
 class Checked:
     """Counts segments that came from templates, and compares each segment with the one that binding makes."""
 
@@ -66,9 +84,12 @@ class Checked:
         monkeypatch.setattr(Templates, "segment", segment)
 
     def compare(self, mine: Segment, wanted: Segment) -> None:
+        template, sizes = mine.template, mine.numbers
+        if template is not None and sizes is not None and not template.template.replay.is_best(sizes):
+            return  # another graph that is right, too: check_run compares what it computes
         assert everything(mine.graph) == everything(wanted.graph)
         for i, (made, bound) in enumerate(zip(mine.graph.nodes, wanted.graph.nodes, strict=True)):
-            assert np.array_equal(np.asarray(made.params), np.asarray(bound.params)), i
+            assert walk(made.op, made.params) == walk(bound.op, bound.params), i
         assert all(map(same_numbers, mine.graph.weights, wanted.graph.weights))
         for name in ("nodes", "feeds", "makes", "aliases", "inlined"):
             assert getattr(mine, name) == getattr(wanted, name)

@@ -17,6 +17,7 @@ from ..pack import PanelSource
 from ..pack_bytes import BytePanels
 from ..registry import Registry
 from ..sources import SizesSource
+from ..strided import same_shape
 from .constant import Const, array_const
 
 
@@ -219,7 +220,7 @@ class Context:
 
     def reshape(self, value: Value, shape: Shape) -> Value:
         """``value`` with another shape of the same size."""
-        if self.shape(value) == shape:
+        if same_shape(self.shape(value), shape):
             return value
         if isinstance(value, Const):
             return value.reshaped(shape)

@@ -13,8 +13,8 @@ from .moving import moving_range
 @lowers("Trilu")
 def trilu(ctx: Context) -> list[Value]:
     """The upper or lower triangle of matrices."""
-    k = ctx.constant(1, "its diagonal")
-    shift = 0 if k is None else max(-INT_MAX, min(INT_MAX, int(k.item())))
+    k = ctx.constant_ints(1, "its diagonal")
+    shift = max(-INT_MAX, min(INT_MAX, k[0])) if k else 0
     return [ctx.emit("trilu", [ctx.input(0)], {"k": shift, "is_upper": int(bool(ctx.integer("upper", 1)))})]
 
 

@@ -13,7 +13,7 @@ from ..ir import Attr
 from ..pack import PackedSource
 from ..sizes import preferring
 from ..sources import SizesSource
-from ..strided import DIMS, broadcast
+from ..strided import DIMS, broadcast, same, same_shape
 from .constant import Const, Narrow, depends, of_integers, sizes_const, table_panels
 from .context import Context, Value, lowers
 from .elementwise import emit_binary, emit_cast
@@ -276,11 +276,11 @@ def expanded(ctx: Context, x: Value, target: tuple[int, ...]) -> Value:
     own = ctx.shape(x)
     x = ctx.reshape(x, (1,) * (len(target) - len(own)) + own)
     own = ctx.shape(x)
-    if own == target:
+    if same_shape(own, target):
         return x
     if 0 in target:
         return ctx.empty(target, ctx.dtype(x))
-    grow = [t if t != d else 0 for t, d in zip(target, own, strict=True)]
+    grow = [0 if same(t, d) else t for t, d in zip(target, own, strict=True)]
     return ctx.emit("copy", [x], copy_attrs(len(target), expand=grow))
 
 

@@ -7,7 +7,7 @@ from math import prod
 
 from ..attributes import Enum, Float, Int, float_attr, int_attr, node_error
 from ..ir import Attr, Node, Shape, Tensor
-from ..strided import broadcast, fits_inner, is_contiguous
+from ..strided import broadcast, fits_inner, is_contiguous, same
 from .fields import broadcast_strides, enum_index
 from .record import FLOAT, Cost, Operator, Values, always_together
 from .rows import WHOLE as ALL
@@ -44,7 +44,7 @@ def _encode_attention(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     values |= {f"mask_s{axis}": stride for axis, stride in zip("bhm", steps, strict=False)}
     values |= {
         "has_mask": int(mask is not None),
-        "mask_sn": int(mask is not None and mask.shape[-1:] not in ((), (1,))),
+        "mask_sn": int(mask is not None and bool(mask.shape) and same(mask.shape[-1], k.shape[2])),
     }
     values |= {"is_causal": int_attr(node, "is_causal"), "past": int_attr(node, "past")}
     return values | {"scale": float_attr(node, "scale")}

@@ -6,7 +6,7 @@ from flexnn import _core
 
 from ..attributes import Enum, Float, Ints, Spec, float_attr, ints_attr, node_error
 from ..ir import Attr, Node, Shape, Tensor
-from ..strided import collapse
+from ..strided import collapse, same
 from .record import Values
 
 
@@ -97,7 +97,7 @@ def broadcast_strides(tensor: Tensor, shape: Shape) -> Shape:
     """Strides of ``tensor`` seen with ``shape``: 0 where it is broadcast."""
     missing = len(shape) - len(tensor.shape)
     own = zip(tensor.shape, tensor.strides, shape[missing:], strict=True)
-    return (0,) * missing + tuple(0 if d == 1 and out != 1 else s for d, s, out in own)
+    return (0,) * missing + tuple(s if same(d, out) else 0 for d, s, out in own)
 
 
 def numbered(name: str, numbers: list[int]) -> Values:
@@ -107,7 +107,7 @@ def numbered(name: str, numbers: list[int]) -> Values:
 
 def box_fields(node: Node, shape: Shape, names: tuple[str, ...], strides: tuple[Shape, ...]) -> Values:
     """Dimensions d0..d5 and each operand's strides, after collapsing. Raises GraphError where six are too few."""
-    collapsed = collapse(shape, strides)
+    collapsed = collapse(shape, strides, equal=same)
     if collapsed is None:
         raise node_error(node, f"more than 6 dimensions with strides of their own: {shape}")
     values = numbered("d", collapsed.sizes(shape))

@@ -7,7 +7,7 @@ from math import prod
 
 from ..attributes import Enum, Int, int_attr, node_error
 from ..ir import RANK_MAX, Node, Shape, Tensor
-from ..strided import Collapsed, broadcast, collapse, fits_inner, merge_groups
+from ..strided import Collapsed, alike, broadcast, collapse, fits_inner, merge_groups, same
 from .fields import PLAIN_ACT, SUMS, act_fields, enum_index
 from .record import ANY_DTYPE, FLOAT, Cost, Operator, Values, always_together, any_strides, contiguous_operands
 from .rows import keep_attrs, matmul_rows, no_halves, quantize_rows
@@ -30,8 +30,8 @@ def _batches(a: Tensor, b: Tensor, y: Tensor) -> tuple[Collapsed | None, list[Sh
     for tensor in (a, b):
         missing = (0,) * (len(batch) - len(tensor.shape) + 2)
         own = zip(tensor.shape, tensor.strides, batch[len(missing) :], strict=False)
-        steps.append(missing + tuple(0 if d == 1 and out != 1 else s for d, s, out in own))
-    return collapse(batch, (*steps, y.strides), rank=2, rows=False), steps
+        steps.append(missing + tuple(s if same(d, out) else 0 for d, s, out in own))
+    return collapse(batch, (*steps, y.strides), rank=2, rows=False, equal=alike), steps
 
 
 def _encode_matmul(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
@@ -56,7 +56,7 @@ def _together(operands: Sequence[Tensor]) -> bool:
 
 def _output_strides(shape: Shape, strides: Shape) -> bool:
     """Accept contiguous rows; from three batch dimensions on, only those that one stride walks."""
-    if len(shape) > 4 and len(merge_groups(shape[:-2], (strides,))) > 1:
+    if len(shape) > 4 and len(merge_groups(shape[:-2], (strides,), equal=alike)) > 1:
         return False
     return fits_inner(shape, strides)
 

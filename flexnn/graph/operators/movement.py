@@ -7,7 +7,7 @@ from math import prod
 from ..attributes import INT_MAX, Float, Int, Ints, float_attr, int_attr, ints_attr, node_error
 from ..ir import DTYPES, RANK_MAX, Node, Shape, Tensor
 from ..panels import NR
-from ..strided import collapse
+from ..strided import collapse, same
 from ..weight_form import FORMS
 from .fields import box_fields, enum, enum_index, numbered
 from .record import ANY_DTYPE, Cost, Operator, Values, always_together, contiguous_operands, elementwise_strides
@@ -27,7 +27,7 @@ def _infer_copy(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Sha
 def _encode_copy(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     x = inputs[0]
     moved = [(x.shape[p], x.strides[p]) for p in ints_attr(node, "perm")]
-    strides = tuple(0 if d == 1 and out != 1 else s for (d, s), out in zip(moved, y.shape, strict=True))
+    strides = tuple(s if same(d, out) else 0 for (d, s), out in zip(moved, y.shape, strict=True))
     return box_fields(node, y.shape, ("xs", "ys"), (strides, y.strides)) | {"elem_bytes": DTYPES[y.dtype].itemsize}
 
 
@@ -47,22 +47,13 @@ def _infer_pad(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shap
     return shape, dtypes[0]
 
 
-def _differ(a: int, b: int) -> bool:
-    """Return whether two sizes differ, which is no condition of a template's."""
-    if type(a) is type(b) is int:
-        return a != b
-    from ..sizes import is_same  # only where shapes are open
-
-    return not is_same(a, b)
-
-
 def _encode_pad(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     x, interior = inputs[0], ints_attr(node, "interior")
     # An axis that is padded stays alone; between axes that are not, x and y have the same sizes.
-    alone = tuple(_differ(dx, dy) for dx, dy in zip(x.shape, y.shape, strict=True))
+    alone = tuple(not same(dx, dy) for dx, dy in zip(x.shape, y.shape, strict=True))
     before = ints_attr(node, "before")
     alone = tuple(a or bool(b or i) for a, b, i in zip(alone, before, interior, strict=True))
-    box = collapse(y.shape, (x.strides, y.strides), alone=alone)
+    box = collapse(y.shape, (x.strides, y.strides), alone=alone, equal=same)
     if box is None:
         raise node_error(node, f"more than 6 dimensions with strides of their own: {y.shape}")
     values: Values = {"mode": enum_index("pad_mode", node.attrs["mode"]), "elem_bytes": DTYPES[y.dtype].itemsize}

@@ -10,6 +10,7 @@ from flexnn import _core
 from .. import operators
 from ..ir import DTYPES, NARROW, Graph, GraphError
 from ..pack import PanelSource
+from ..sizes import preferring
 from ..tables import table_of
 from .activations import fuse_activations, recognise_activations
 from .affine import fold_affine
@@ -110,8 +111,11 @@ def _finish_weights(graph: Graph) -> None:
                 node.attrs["wtype"] = panels.form.name
         elif node.op == "gather_panels" and (number := graph.tensors[graph.root(node.inputs[0])].weight) >= 0:
             graph.weights[number].chunk_bytes = DTYPES["f32"].itemsize * graph.tensors[node.inputs[0]].shape[1]
-        elif (table := table_of(graph, node)) is not None:
-            graph.weights[table.weight].chunk_bytes = table.chunk_bytes
+        elif node.inputs:
+            with preferring((graph.tensors[node.inputs[-1]].size,), matters=False):  # artifacts have their own chunks
+                table = table_of(graph, node)
+            if table is not None:
+                graph.weights[table.weight].chunk_bytes = table.chunk_bytes
 
 
 def _check(graph: Graph) -> None:

@@ -34,6 +34,8 @@ def fold_affine(graph: Graph) -> None:
 def channel_values(graph: Graph, tensor: int, channels: int) -> np.ndarray | None:
     """A constant that is the same for all but the last dimension, as float64 [channels]; None if it is not such."""
     shape = graph.tensors[tensor].shape
+    if graph.tensors[tensor].weight < 0:
+        return None
     if any(d != 1 for d in shape[:-1]) or (shape and shape[-1] not in (1, channels)):
         return None
     value = constant_value(graph, tensor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ir import Graph
+from ..strided import same_shape
 from .rewrite import Rewriter
 
 
@@ -19,7 +20,7 @@ def cleanup(graph: Graph) -> None:
         while (before := uses.producer.get(node.inputs[0])) is not None and before.op == "reshape":
             uses.feed(node, list(before.inputs))
         source, target = node.inputs[0], node.outputs[0]
-        if graph.tensors[source].shape == graph.tensors[target].shape:
+        if same_shape(graph.tensors[source].shape, graph.tensors[target].shape):
             settled = graph.tensors[source].weight >= 0 or source in graph.inputs or source in graph.outputs
             if target not in graph.outputs or not settled:
                 uses.replace(target, source)

@@ -19,6 +19,7 @@ from ..late import Transposed
 from ..operators import OPERATORS, Operator
 from ..operators.record import Order
 from ..sources import MappedSource, ShapedSource, depends
+from ..strided import alike
 
 Perm = tuple[int, ...]
 Stored = tuple[int, Perm]
@@ -121,7 +122,7 @@ class _Layout:
             else:
                 moved = MappedSource(base, lambda v: v.reshape(shape).transpose(move), f"{shape}moved{move}")
             return add_constant(self.new, source.name, moved, target, source.dtype)
-        kept = [m for m in move if shape[m] != 1]
+        kept = [m for m in move if not alike(shape[m], 1)]
         if kept == sorted(kept):  # only dimensions of size 1 move
             return add_node(self.new, source.name, "reshape", [tensor], {"shape": list(target)}, output=source.name)
         if shape != source.shape:
@@ -244,7 +245,7 @@ class _Layout:
         if order is None:  # the axes that melt together must lie together first; the rest stays where it is
             # What ends innermost stays there: long runs are copied, not single elements.
             runs = [source for source, _ in runs_of(shape, target)]
-            innermost = max(perm[a] for a, d in enumerate(shape) if d != 1)
+            innermost = max(perm[a] for a in _longer(shape))
             runs.sort(key=lambda run: (perm[run[-1]] == innermost, min(perm[a] for a in run)))
             moved = [a for run in runs for a in run]
             lone = [a for a in range(len(shape)) if a not in moved]
@@ -290,10 +291,15 @@ def handlers(records: Iterable[Operator]) -> dict[str, Handler]:
 _HANDLERS = handlers(OPERATORS.values())
 
 
+def _longer(shape: Shape) -> list[int]:
+    """Return the axes of more than one element; others count among them where that is right, too."""
+    return [axis for axis, size in enumerate(shape) if not alike(size, 1)]
+
+
 def runs_of(shape: Shape, target: Shape) -> list[tuple[list[int], list[int]]]:
     """Both shapes, of the same size, cut into runs of axes that have the same size; without axes of size 1."""
     runs: list[tuple[list[int], list[int]]] = []
-    left, right = [a for a, d in enumerate(shape) if d != 1], [a for a, d in enumerate(target) if d != 1]
+    left, right = _longer(shape), _longer(target)
     while left and right:
         source, cut = [left.pop(0)], [right.pop(0)]
         a, b = shape[source[0]], target[cut[0]]
@@ -314,7 +320,9 @@ def regroup(shape: Shape, target: Shape, perm: Perm) -> list[int] | None:
 
     A run of axes that lies together in memory may be cut differently.
     """
-    stored = sorted((perm[a] for a, d in enumerate(shape) if d != 1))
+    if perm == _identity(len(shape)):
+        return list(range(len(target)))
+    stored = sorted([perm[a] for a in _longer(shape)])
     position = {axis: at for at, axis in enumerate(stored)}
     runs: list[tuple[int, list[int]]] = []
     for source, cut in runs_of(shape, target):
@@ -323,10 +331,10 @@ def regroup(shape: Shape, target: Shape, perm: Perm) -> list[int] | None:
             return None
         runs.append((places[0], cut))
     # Axes of size 1 stay before the next longer axis; those at the front in front, those at the end at the end.
-    longer = [a for a, d in enumerate(target) if d != 1]
+    longer = _longer(target)
     before: dict[int, list[int]] = {}
-    for axis, size in enumerate(target):
-        if size == 1:
+    for axis in range(len(target)):
+        if axis not in longer:
             before.setdefault(next((a for a in longer if a > axis), len(target)), []).append(axis)
     order = before.pop(longer[0], []) if longer else []
     for _, cut in sorted(runs):

@@ -144,7 +144,8 @@ class Rewriter:
         """The value of a constant with one element; only with ``sized`` of one that depends on sizes, which are then
         conditions: a picture's height would make a template serve that height alone.
         """
-        if self.graph.tensors[tensor].size != 1 or (not sized and self.is_sized(tensor)):
+        found = self.graph.tensors[tensor]
+        if found.weight < 0 or (not sized and self.is_sized(tensor)) or found.size != 1:
             return None
         value = constant_value(self.graph, tensor)
         return None if value is None else float(value.reshape(-1)[0])

@@ -13,7 +13,8 @@ from ..attributes import int_attr, ints_attr
 from ..build import VIEWS, copy_attrs
 from ..ir import Graph, Node, Shape, Tensor, contiguous_strides
 from ..operators import OPERATORS, OUTPUT, fits
-from ..strided import reshape_strides
+from ..sizes import preferring
+from ..strided import is_contiguous, reshape_strides, same_shape
 
 
 def assign_storage(graph: Graph) -> None:
@@ -78,7 +79,7 @@ class _Storage:
     def _whole(self, i: int) -> bool:
         """Whether tensor ``i`` is all of its root, in order."""
         tensor, root = self._tensor(i), self._tensor(self.graph.root(i))
-        return tensor.offset == 0 and tensor.size == root.size and tensor.contiguous
+        return tensor.offset == 0 and tensor.size == root.size and is_contiguous(tensor.shape, tensor.strides)
 
     def _new_root(self, i: int, root: int) -> None:
         """Make ``root``, of the same size, the owner of the storage that tensor ``i`` is all of."""
@@ -229,7 +230,8 @@ class _Storage:
         apart = not record.together(operands)
         for operand, i in enumerate(node.inputs):
             tensor = operands[operand]
-            if not fits(node.op, operand, tensor.shape, tensor.strides) or (apart and not tensor.contiguous):
+            is_whole = not apart or is_contiguous(tensor.shape, tensor.strides)
+            if not is_whole or not fits(node.op, operand, tensor.shape, tensor.strides):
                 self.graph.tensors.append(Tensor(tensor.name, tensor.shape, tensor.dtype))
                 packed = len(self.graph.tensors) - 1
                 self._copy(node, i, packed)
@@ -244,7 +246,9 @@ class _Storage:
         source, target = node.inputs[operand], node.outputs[0]
         x, y = self._tensor(source), self._tensor(target)
         root = self.graph.root(source)
-        if y.root >= 0 or self.members.get(target) or x.shape != y.shape or x.dtype != y.dtype or root in self.fixed:
+        if y.root >= 0 or self.members.get(target) or x.dtype != y.dtype or root in self.fixed:
+            return False
+        if not same_shape(x.shape, y.shape):
             return False
         if self._last_use(root) > position:
             return False
@@ -258,8 +262,11 @@ class _Storage:
                 return False
             self._new_root(source, target)
             return True
-        # A small view would keep a large storage alive.
-        if 2 * x.size < self._tensor(root).size or not self._accepted(target, x.strides):
+        whole = self._tensor(root).size
+        with preferring((x.size, whole)):
+            if 2 * x.size < whole:  # a small view would keep a large storage alive
+                return False
+        if not self._accepted(target, x.strides):
             return False
         self._put(target, root, x.offset, x.strides)
         return True
