@@ -25,6 +25,8 @@ BYTE_WORK = 64
 """Multiplications that take about as long as reading a byte of weights: 40 on a Pi 4 with a USB disk."""
 IMAGE_AXES = 4
 """Axes of a map."""
+ROWS_MIN = 8
+"""Fewest rows of which some wait for whole maps."""
 MOVED_WORK = 4
 """Multiplications that take about as long as moving an element."""
 
@@ -338,3 +340,15 @@ def work_of(graph: Graph, node: Node) -> int:
     if node.op == "matmul":
         return output.size * graph.tensors[node.inputs[0]].shape[-1]
     return output.size * (prod(ints_attr(node, "kernel")) if "kernel" in node.attrs else 1) * MOVED_WORK
+
+
+def waits_for_whole(graph: Graph, node: Node) -> bool:
+    """Return whether a node needs rows of its first input, and all of others that are no constants."""
+    output = graph.tensors[node.outputs[0]].shape
+    if len(output) < 3 or output[1] < ROWS_MIN or len(node.inputs) < 3:
+        return False
+    needs = OPERATORS[node.op].rows(node, [graph.tensors[t].shape for t in node.inputs], output, 1)
+    if needs is None or needs[0].axis < 0:
+        return False
+    whole = [tensor for tensor, need in zip(node.inputs, needs, strict=True) if need.axis < 0]
+    return sum(graph.tensors[graph.root(tensor)].weight < 0 for tensor in whole) > 1

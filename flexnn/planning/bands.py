@@ -21,11 +21,10 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 
 from .apart import apart, sums_apart
-from .band_tables import BandTables, Walks
+from .band_tables import BandTables, Walks, waits_for_whole
 from .banding import Region, rows_of, split
 from .order import kept_bytes, ordered
 from .overhead import ADDED_BYTES, STEP_BYTES
-from .queries import queries_last
 from .twice import twice
 from .types import I64, Costs
 
@@ -171,7 +170,11 @@ def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], wanted
     keeps less alive. The second one has queries made last, where that may spare ``wanted`` bytes; else it is None.
     """
     yield Way(graph, costs, *BandTables().of(graph, costs))
-    last = queries_last(graph, costs, wanted)  # early: who follows a kept plan makes all those before again
+    last = graph
+    if any(waits_for_whole(graph, node) for node in graph.nodes):
+        from .queries import queries_last  # an import takes memory, and images' graphs have none
+
+        last = queries_last(graph, costs, wanted)  # early: who follows a kept plan makes all those before again
     yield _way(last, costs_of)._replace(worth=WORTH_QUERIES) if last is not graph else None
     given = [graph.tensors[t].shape for t in graph.inputs]
     if any(shape[:1] > (1,) or len(shape) == 5 for shape in given):

@@ -59,12 +59,13 @@ from flexnn.graph.ir import Graph
 
 from .drafts import Drafting
 from .machine import MachineProfile
-from .phases import USES_MIN
 from .types import Costs, NodeCosts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+USES_MIN = 3
+"""Fewest nodes that read a slice which may stay between them (planning/phases.py)."""
 ROUNDS_MIN, ROUNDS_NODES = 3, 40_000
 """Rounds of any graph, and nodes times rounds: a round sorts all nodes several times."""
 
@@ -92,8 +93,10 @@ class Bounding:
         most = [max((uses[places[weight]] for weight in _weights(node)), default=1) for node in costs.nodes]
         self._uses = np.array(most, np.float64)
         shares = any(uses[places[node.weight]] >= USES_MIN for node in costs.nodes if node.panels)
-        self._shared: tuple[Graph, Costs] | None = (graph, costs) if shares else None
-        """The graph, where slices of its weights may stay for a phase of a run."""
+        self._shared: tuple[Graph, Costs] | None = (graph, costs) if shares and not graph.added else None
+        """The graph, where slices of its weights may stay for a phase of a run. Bands, which share weights, too, do
+        without: their forms are for the smallest budgets, which have no room for the search.
+        """
         self._known: dict[int, float] = {}
         """Bounds by the arena's bytes."""
 

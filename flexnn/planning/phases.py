@@ -16,11 +16,11 @@ import numpy as np
 
 from flexnn.quick_dataclass import quick_dataclass
 
+from .bound import USES_MIN
+
 if TYPE_CHECKING:
     from .drafts import Draft, Drafting
 
-USES_MIN = 3
-"""Fewest nodes that read a slice which stays between them."""
 GROUPS_MAX = 256
 """Most slices that are tried to stay: each is compared with all others."""
 WORTH = 0.995

@@ -13,17 +13,14 @@ from dataclasses import replace
 
 from flexnn.graph.attributes import int_attr
 from flexnn.graph.ir import Graph, Node, Tensor
-from flexnn.graph.operators import OPERATORS
 from flexnn.graph.panels import NR, is_narrow
 
-from .band_tables import work_of
+from .band_tables import waits_for_whole, work_of
 from .layout import Blocks
 from .types import Costs
 
 LARGE = 0.25
 """Bytes of what an attention reads, as a fraction of the most bytes alive at once, from which on it is worth it."""
-ROWS_MIN = 8
-"""Fewest rows of its queries."""
 WORK_MAX = 0.1
 """Work of a node that runs twice, as a fraction of that of the node that needs it."""
 
@@ -34,7 +31,7 @@ def queries_last(graph: Graph, costs: Costs, wanted: int = 0) -> Graph:
     """Return the graph with queries in storage of their own, made just before they are read; the same graph where there
     are none, or where the most bytes alive at once can not become ``wanted`` fewer.
     """
-    waiting = [index for index, node in enumerate(graph.nodes) if _waits(graph, node)]
+    waiting = [index for index, node in enumerate(graph.nodes) if waits_for_whole(graph, node)]
     if not waiting:
         return graph
     sizes = dict(zip(costs.roots, costs.root_bytes, strict=True))
@@ -53,18 +50,6 @@ def queries_last(graph: Graph, costs: Costs, wanted: int = 0) -> Graph:
             writer.part(nodes[index])
             writer.put_off(nodes[index])
     return writer.graph() if writer.is_changed else graph
-
-
-def _waits(graph: Graph, node: Node) -> bool:
-    """Return whether a node needs rows of its first input, and all of others that are no constants."""
-    output = graph.tensors[node.outputs[0]].shape
-    if len(output) < 3 or output[1] < ROWS_MIN or len(node.inputs) < 3:
-        return False
-    needs = OPERATORS[node.op].rows(node, [graph.tensors[t].shape for t in node.inputs], output, 1)
-    if needs is None or needs[0].axis < 0:
-        return False
-    whole = [tensor for tensor, need in zip(node.inputs, needs, strict=True) if need.axis < 0]
-    return sum(graph.tensors[graph.root(tensor)].weight < 0 for tensor in whole) > 1
 
 
 def _columns(view: Tensor, width: int) -> Columns | None:

@@ -277,8 +277,8 @@ class VariantPlanner:
         return self._encoded(self._in_phases(draft), memory, decisions.bound_ms / 1e3, started)
 
     def _in_phases(self, draft: Draft) -> Draft:
-        """Return the draft with slices that stay where nodes share them, if that is faster."""
-        if not self._drafting.shares:
+        """Return the draft with slices that stay where nodes of the model share them, if that is faster."""
+        if self._graph.added or not self._drafting.shares:
             return draft
         from .phases import in_phases  # few graphs share weights
 

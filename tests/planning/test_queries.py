@@ -16,7 +16,7 @@ from bench.models.transformers import TRANSFORMERS, Size
 from flexnn.artifact import open_artifact
 from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
-from flexnn.planning import Planner, Setting, bands
+from flexnn.planning import Planner, Setting, queries
 from flexnn.planning.band_tables import BandTables
 from flexnn.planning.banding import Region, rows_of, split
 from flexnn.planning.check import check_plan
@@ -63,7 +63,7 @@ def test_queries_are_never_whole(model: tuple[str, Path], monkeypatch: pytest.Mo
     for memory in (least, int(1.1 * least), whole):
         plan = planner.plan(memory)
         check_plan(plan.graph, plan.program)
-    monkeypatch.setattr(bands, "queries_last", lambda graph, costs, wanted: graph)
+    monkeypatch.setattr(queries, "queries_last", lambda graph, costs, wanted: graph)
     before = Planner(graph, SETTING).minimum
     assert least <= before
     if name in ("vit_b16", "minilm"):
