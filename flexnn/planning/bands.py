@@ -24,7 +24,7 @@ from .apart import apart, sums_apart
 from .band_tables import BandTables, Walks, waits_for_whole
 from .banding import Region, rows_of, split
 from .order import kept_bytes, ordered
-from .overhead import STEP_BYTES
+from .overhead import ADDED_BYTES, STEP_BYTES
 from .twice import twice
 from .types import I64, Costs
 
@@ -41,9 +41,8 @@ REGIONS_MAX = 64
 """Most walks of a graph."""
 SEARCHED_MAX = 1500
 """Most nodes of a graph in which walks are looked for: that takes time with the square of their number."""
-NODE_BYTES = (4 << 10) + STEP_BYTES + STEP_BYTES // 2
-"""Bytes for which the search takes a node in bands, outside the arena: a little less than is counted (overhead.py), or
-it would give up walks of many bands that spare more.
+NODE_BYTES = ADDED_BYTES + STEP_BYTES + STEP_BYTES // 2
+"""Bytes that a node in bands takes outside the arena, and half a step's, which smallest budgets have for finer slices.
 """
 NODE_WORK = 2_000_000
 """Multiplications that take about as long as a node's steps and requests do."""

@@ -7,13 +7,13 @@ from functools import partial
 
 from flexnn.graph.ir import Graph
 
-BASE_BYTES = 1_310_720
-"""Bytes of Python objects of session and plan, and of library pages touched for the first time: 1.25 MiB."""
+BASE_BYTES = 1_572_864
+"""Bytes of Python objects of session and plan, and of library pages touched for the first time: 1.5 MiB."""
 NODE_BYTES = 8 << 10
 """Bytes of a node's graph, parameters and costs, in Python and in the program."""
-ADDED_BYTES = 5 << 10
+ADDED_BYTES = 4 << 10
 """Bytes of a node that planning has added, in the program and in what planning leaves on the heap."""
-SPILLING_BYTES = 5 << 10
+SPILLING_BYTES = 4 << 10
 """Bytes more of such a node in a form that spills: many forms are tried before."""
 STEP_BYTES = 512
 """Bytes of a step and the load before it: 88 in the plan, 260 in the engine, the rest for times of watched runs."""
