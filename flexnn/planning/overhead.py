@@ -10,7 +10,7 @@ from flexnn.graph.ir import Graph
 BASE_BYTES = 1_310_720
 """Bytes of Python objects of session and plan, and of library pages touched for the first time: 1.25 MiB."""
 SEARCH_BYTES = 256 << 10
-"""Bytes that the search for a plan of a graph of fixed shapes leaves on the heap."""
+"""Bytes that the search for a plan leaves on the heap."""
 NODE_BYTES = 8 << 10
 """Bytes of a node's graph, parameters and costs, in Python and in the program."""
 ADDED_BYTES = 4 << 10

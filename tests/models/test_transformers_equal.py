@@ -57,7 +57,7 @@ def test_open_sequences(name: str, tmp_path: Path) -> None:
     flexnn.compile(source, target)
     peer = onnxruntime.InferenceSession(str(source), providers=["CPUExecutionProvider"])
     random = np.random.default_rng(0)
-    with open_for_tests(target, memory="8MiB", threads=2, poison=True) as session:
+    with open_for_tests(target, memory="8.25MiB", threads=2, poison=True) as session:
         for size in ((1, 12), (2, 7), (1, 31), (1, 1)):
             for kind in ("whole", "padded", "any"):
                 feed = {n: random.integers(*r, size=size) for n, r in entry.ranges(small=True).items()}
