@@ -7,10 +7,10 @@ from functools import partial
 
 from flexnn.graph.ir import Graph
 
-BASE_BYTES = 1_310_720
-"""Bytes of Python objects of session and plan, and of library pages touched for the first time: 1.25 MiB."""
-SEARCH_BYTES = 256 << 10
-"""Bytes that the search for a plan leaves on the heap."""
+BASE_BYTES = 1_572_864
+"""Bytes of Python objects of session and plan, of what a search for a plan leaves on the heap, and of library pages
+touched for the first time: 1.5 MiB.
+"""
 NODE_BYTES = 8 << 10
 """Bytes of a node's graph, parameters and costs, in Python and in the program."""
 ADDED_BYTES = 4 << 10
@@ -59,7 +59,7 @@ def overhead_bytes(
         + STEP_BYTES * max(step_count, load_count)
         + CHECKSUM_BYTES * sum(weight.chunks for weight in graph.weights),
         "stacks": STACK_BYTES * threads + 2 * READER_BYTES,
-        "base": BASE_BYTES + SEARCH_BYTES,
+        "base": BASE_BYTES,
     }
 
 
