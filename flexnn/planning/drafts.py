@@ -268,27 +268,24 @@ class Drafting:
         }
         order = np.array(sorted(prices, key=prices.__getitem__), np.int32)
         outcome, steps, slices = self._core.fill(draft.steps, draft.slices, order, draft.working_bytes, *filled[1:])
-        return replace(
-            draft,
-            steps=np.frombuffer(steps, _core.DRAFT_STEP_DTYPE),
-            slices=np.frombuffer(slices, _core.DRAFT_SLICE_DTYPE),
-            nbytes=outcome[2],
-            seconds=outcome[0],
-            stall_s=outcome[1],
-            filled=filled,
-        )
+        return replace(_filled(draft, outcome, steps, slices), nbytes=outcome[2], filled=filled)
 
     def timed(self, draft: Draft) -> Draft:
         """Return a draft whose slices were changed with its time; its bytes stay."""
         nothing = np.zeros(0, np.int32)
         outcome, steps, slices = self._core.fill(draft.steps, draft.slices, nothing, draft.working_bytes, 0, 0, 0)
-        return replace(
-            draft,
-            steps=np.frombuffer(steps, _core.DRAFT_STEP_DTYPE),
-            slices=np.frombuffer(slices, _core.DRAFT_SLICE_DTYPE),
-            seconds=outcome[0],
-            stall_s=outcome[1],
-        )
+        return _filled(draft, outcome, steps, slices)
+
+
+def _filled(draft: Draft, outcome: Sequence[Any], steps: bytes, slices: bytes) -> Draft:
+    """Return a draft with the records and the times that the core found."""
+    return replace(
+        draft,
+        steps=np.frombuffer(steps, _core.DRAFT_STEP_DTYPE),
+        slices=np.frombuffer(slices, _core.DRAFT_SLICE_DTYPE),
+        seconds=outcome[0],
+        stall_s=outcome[1],
+    )
 
 
 def _items(graph: Graph, costs: Costs) -> tuple[Records, list[int]]:

@@ -175,6 +175,8 @@ class Ladder:
         """
         if not self._bounding.has_phases:
             return best
+        from .phases import WORTH  # few graphs share weights
+
         seconds = in_phases(best).seconds
         order = self._orders(self._bounding.at(self._arena_bytes(bytes_max), ROUNDS))[0]
         for fraction in PHASE_FRACTIONS:
@@ -184,7 +186,7 @@ class Ladder:
                 continue
             draft = self._drafting.place_faster(chosen[2], chosen[1], math.inf)
             taken = in_phases(draft).seconds if draft is not None else math.inf
-            if draft is not None and taken < seconds:
+            if draft is not None and taken < WORTH * seconds:
                 best, seconds = draft, taken
         return best
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GROUPS_MAX = 256
 """Most slices that are tried to stay: each is compared with all others."""
-WORTH = 0.995
+WORTH = 0.98
 """Largest predicted time, as a fraction of the draft's, at which slices stay for their phases."""
 
 
@@ -80,8 +80,14 @@ def in_phases(draft: Draft, drafting: Drafting, io_align: int) -> Draft:
         kept = _placed(given, often, io_align)
         if kept:
             made = _with(draft, drafting, kept, sum(group.nbytes for group in given))
-            best = made if made.seconds < WORTH * draft.seconds and made.seconds < best.seconds else best
+            is_worth = made.seconds < min(WORTH * draft.seconds, best.seconds)
+            best = made if is_worth and _bytes_read(made) <= _bytes_read(draft) else best
     return best
+
+
+def _bytes_read(draft: Draft) -> int:
+    """Return the bytes that a run reads."""
+    return int(draft.slices["bytes"][draft.slices["is_pinned"] == 0].sum())
 
 
 def _placed(given: Sequence[_Group], often: Sequence[_Group], align: int) -> list[_Group]:

@@ -124,7 +124,7 @@ def script(text: str, *arguments: object, folder: Path) -> str:
 
 
 def test_import_is_small(tmp_path: Path) -> None:
-    assert min(int(script(IMPORT, folder=tmp_path)) for _ in range(3)) <= 3_050_000
+    assert min(int(script(IMPORT, folder=tmp_path)) for _ in range(3)) <= 3_000_000
 
 
 @pytest.mark.parametrize("compiled", ALL[:1], indirect=True)
