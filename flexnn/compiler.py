@@ -40,6 +40,7 @@ def compile(  # noqa: A001 (a public name)
     weights: str = "f32",
     precision: str = "f32",
     calibrate: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    keep: Sequence[str] | None = None,
     reduce: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     rows: str | None = None,
@@ -61,6 +62,7 @@ def compile(  # noqa: A001 (a public name)
     ``precision="f16"`` keeps maps between convolutions, and large weights unless ``weights`` says otherwise, in 16
     bits: half their bytes, two to four decimal digits. Sums, inputs and outputs stay float32. A run in which such a
     number is beyond 65,504 fails. Shapes must be known.
+    ``keep`` names the outputs that sessions return; what only others need is left out. Default: all.
     ``reduce`` replaces outputs, by name, by what callers make of them at once, so that the whole output is never in
     memory: ``"argmax:AXIS"`` by the positions of the largest elements along an axis, ``"threshold:X"`` by whether each
     element is above X.
@@ -87,6 +89,7 @@ def compile(  # noqa: A001 (a public name)
         precision=precision,
         rows=checked_rows(source, rows),
         tell=tell,
+        keep=keep,
         reduce=reduce,
         warn=_warn,
     )
@@ -115,13 +118,14 @@ def compile_to(
     precision: str = "f32",
     rows: str | None = None,
     tell: Callable[[str], object] | None = None,
+    keep: Sequence[str] | None = None,
     reduce: Mapping[str, str] | None = None,
     warn: Callable[[str], object] | None = None,
 ) -> list[str]:
     """Compile the file ``source``, whose SHA-256 may be known, to ``target``; return the names of the files beside it
     that hold weights; ``memory``: most bytes that the process may grow by; ``lasting``: whether to wait until the disk
-    has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told; ``reduce``,
-    ``precision``, ``rows`` and ``kv_capacity``: as for ``compile``; ``warn`` is told of layers that are left to numpy.
+    has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told; ``keep``,
+    ``reduce``, ``precision``, ``rows`` and ``kv_capacity``: as for ``compile``; ``warn`` is told of layers that are left to numpy.
     Raises as ``compile`` does.
     """
     from flexnn.graph.allowance import allowed
@@ -132,6 +136,7 @@ def compile_to(
     externals: list[str] = []
     with allowed(memory) as budget:
         model = _load(source, follow_links=follow_links, externals=externals, rows=rows)
+        _keep(model, keep)
         reduce_outputs = _reduced(model, shapes, reduce)
         if wanted is None:
             reduce_outputs()
@@ -232,6 +237,7 @@ def dump_stage(
     write: Callable[[str], object],
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     *,
+    keep: Sequence[str] | None = None,
     reduce: Mapping[str, str] | None = None,
     follow_links: bool = False,
 ) -> None:
@@ -246,6 +252,7 @@ def dump_stage(
         raise CompileError(f"no stage {stage!r}; the stages are {', '.join(names)}, all")
     check_regular(source)
     loaded = _load(source, follow_links=follow_links)
+    _keep(loaded, keep)
     _reduced(loaded, shapes or {}, reduce)()
     with contextlib.suppress(_Reached):
         _contents(loaded, dict(shapes or {}), _Dump(source, stage, write).stage)
@@ -302,6 +309,14 @@ def _wanted(weights: str, calibrate: Mapping[str, Any] | Sequence[Mapping[str, A
 
     wanted = parse_wanted(weights, calibrate)
     return None if wanted.form == "f32" else wanted
+
+
+def _keep(model: Model, names: Sequence[str] | None) -> None:
+    """Leave out the outputs that are not named; None: keep all. Raises GraphError, ValueError."""
+    if names is not None:
+        from flexnn.graph.kept_outputs import keep_outputs
+
+        keep_outputs(model, names)
 
 
 def _reduced(

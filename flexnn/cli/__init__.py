@@ -156,6 +156,12 @@ def _add_forms(sub: argparse.ArgumentParser) -> None:
         help="input arrays by name to measure the error on (default: seeded noise); may be given several times",
     )
     sub.add_argument(
+        "--keep",
+        action="append",
+        metavar="OUT",
+        help="return this output, and leave out what only others need (default: all outputs; repeatable)",
+    )
+    sub.add_argument(
         "--reduce",
         type=option.reduction,
         action="append",
@@ -401,6 +407,7 @@ def _compile(options: argparse.Namespace) -> None:
             options.dump,
             write,
             shapes,
+            keep=options.keep,
             reduce=dict(options.reduce),
             follow_links=options.follow_links,
         )
@@ -417,6 +424,7 @@ def _compile(options: argparse.Namespace) -> None:
             precision=options.precision,
             rows=options.rows,
             calibrate=[files.load_arrays(name) for name in options.calibrate] if options.calibrate else None,
+            keep=options.keep,
             reduce=dict(options.reduce),
             tell=said.append,
             progress=report,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from flexnn.graph.ir import Attr, Graph, Node, Tensor
+from flexnn.graph.ir import Attr, Graph, Node, Tensor, contiguous_strides
+from flexnn.graph.operators import OPERATORS
 
 from .band_tables import part_of
 from .layout import Blocks
@@ -22,9 +23,9 @@ LARGE = 0.02
 """Smallest storage of a concatenation, as a fraction of the most bytes alive at once."""
 
 
-def apart(graph: Graph, costs: Costs) -> Graph:
+def apart(graph: Graph, costs: Costs, *, over: bool = False) -> Graph:
     """Return the graph with waiting parts of large concatenations in storage of their own; the same graph where there
-    are none.
+    are none. ``over``: a part is written over a map that ends with it, where its node may do so.
     """
     most = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).bound
     makers = Counter(root for node in graph.nodes for root in {graph.root(tensor) for tensor in node.outputs})
@@ -35,7 +36,7 @@ def apart(graph: Graph, costs: Costs) -> Graph:
     ]
     uses = _all_uses(graph, roots)
     for root in roots:
-        parted = _without(graph, root, uses[root])
+        parted = _without(graph, root, uses[root], over=over)
         uses = uses if parted is graph else _all_uses(parted, roots)
         graph = parted
     return graph
@@ -57,7 +58,7 @@ def _all_uses(graph: Graph, roots: list[int]) -> dict[int, list[_Use]]:
     return found
 
 
-def _without(graph: Graph, root: int, uses: list[_Use]) -> Graph:
+def _without(graph: Graph, root: int, uses: list[_Use], *, over: bool) -> Graph:
     """Return the graph with the waiting parts of a root apart from it."""
     whole = graph.tensors[root]
     width = whole.shape[-1] if whole.shape else 0
@@ -73,14 +74,16 @@ def _without(graph: Graph, root: int, uses: list[_Use]) -> Graph:
         own = [(i, t) for i, t, _ in uses if part_of(graph.tensors[t], whole) == part]
         first_reader = min(readers, default=-1)
         if max(i for i, _ in own) < first_reader and first_reader - own[0][0] > WAITS:
-            moved = _moved(graph, root, part, {t for _, t in own}, first_reader)
+            moved = _moved(graph, root, part, {t for _, t in own}, first_reader, over=over)
             readers = [index + 1 for index in readers] if moved is not graph else readers
             uses = [(i + (i >= first_reader and moved is not graph), t, o) for i, t, o in uses]
             graph = moved
     return graph
 
 
-def _moved(graph: Graph, root: int, part: tuple[int, int], tensors: set[int], before: int) -> Graph:
+def _moved(
+    graph: Graph, root: int, part: tuple[int, int], tensors: set[int], before: int, *, over: bool
+) -> Graph:
     """Return the graph with the part of a root in storage of its own, and a copy of it in node ``before``."""
     whole, width = graph.tensors[root], part[1] - part[0]
     views = [graph.tensors[tensor] for tensor in tensors]
@@ -89,8 +92,10 @@ def _moved(graph: Graph, root: int, part: tuple[int, int], tensors: set[int], be
     if full.size * pitch != whole.size * width or full.shape[-1] != width:
         return graph
     added = list(graph.tensors)
-    own = len(added)
-    added.append(Tensor(f"{full.name}.apart", full.shape, full.dtype))
+    own = _dying(graph, tensors, full) if over else -1
+    if own < 0:
+        own = len(added)
+        added.append(Tensor(f"{full.name}.apart", full.shape, full.dtype))
     renamed: dict[int, int] = {}
     for tensor in tensors:
         view = graph.tensors[tensor]
@@ -117,6 +122,32 @@ def _moved(graph: Graph, root: int, part: tuple[int, int], tensors: set[int], be
     ]
     nodes.insert(before, copied)
     return replace(graph, tensors=added, nodes=nodes, added=graph.added + 1)
+
+
+def _dying(graph: Graph, tensors: set[int], full: Tensor) -> int:
+    """Return the root of a map of the shape of ``full`` that the node which makes ``tensors`` is the last to read, and
+    may write over: of several the oldest, as bands of rows make those just before it. -1: there is none.
+    """
+    makers = [i for i, node in enumerate(graph.nodes) if not tensors.isdisjoint(node.outputs)]
+    if len(makers) != 1 or graph.tensors[graph.nodes[makers[0]].outputs[0]].shape != full.shape:
+        return -1
+    node = graph.nodes[makers[0]]
+    fixed = {graph.root(tensor) for tensor in (*graph.inputs, *graph.outputs)}
+    dying: dict[int, int] = {}
+    for operand in OPERATORS[node.op].in_place:
+        if operand >= len(node.inputs):
+            continue
+        tensor, root = graph.tensors[node.inputs[operand]], graph.root(node.inputs[operand])
+        whole = graph.tensors[root]
+        is_whole = (tensor.shape, tensor.dtype, tensor.size) == (full.shape, full.dtype, whole.size)
+        if not is_whole or whole.weight >= 0 or root in fixed or tensor.strides != contiguous_strides(full.shape):
+            continue
+        uses = [
+            i for i, other in enumerate(graph.nodes) for t in (*other.inputs, *other.outputs) if graph.root(t) == root
+        ]
+        if uses.count(makers[0]) == 1 and uses[-1] == makers[0]:
+            dying[root] = uses[0]
+    return min(dying, key=lambda root: dying[root], default=-1)
 
 
 def sums_apart(graph: Graph, costs: Costs) -> Graph:

@@ -62,6 +62,8 @@ ENOUGH = 1.02
 """Memory as a multiple of the least that bands could need, within which the cheapest bands are chosen."""
 COSTS_MAX = 0.05, 0.4
 """Largest fractions of the graph's multiplications and reading that a walk may repeat; each is tried."""
+NEED = 5
+"""Column of the bytes that a node needs, in the table of nodes."""
 MEMO = 1 << 13
 """Nodes and numbers of bands that searches of one graph remember; a power of two."""
 FORMS = 1.005, 1.05, 1.1, 1.2, 1.35, 1.5
@@ -166,8 +168,8 @@ class Way(NamedTuple):
 
 def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], wanted: int = 0) -> Iterator[Way | None]:
     """Yield the graph with rows of its maps; with images as rows where there are several; with parts of concatenations
-    apart where they wait, and sums apart from what they add to; and with maps made twice, in another order, where that
-    keeps less alive. The second one has queries made last, where that may spare ``wanted`` bytes; else it is None.
+    apart where they wait, over maps that end with them, too; with sums apart from what they add to; and with maps made
+    twice, in another order, where that keeps less alive. The second one has queries made last, where that may spare ``wanted`` bytes; else it is None.
     """
     yield Way(graph, costs, *BandTables().of(graph, costs))
     last = graph
@@ -182,6 +184,9 @@ def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], wanted
     parted = apart(graph, costs)
     if parted is not graph:
         yield _way(parted, costs_of)
+        over = apart(graph, costs, over=True)
+        if len(over.tensors) < len(parted.tensors):
+            yield _way(over, costs_of)
     summed = sums_apart(parted, costs)
     if summed is not parted:
         yield _way(summed, costs_of)._replace(worth=WORTH_OTHER)
@@ -190,11 +195,8 @@ def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], wanted
     spared = ordered(made.graph)
     if made.work or kept_bytes(spared) <= WORTH_ORDER * kept_bytes(graph):
         worth = WORTH_TWICE if made.work else WORTH_OTHER
-        way = _way(spared, costs_of)._replace(work=made.work, worth=worth)
-        yield way
-        parted = apart(spared, way.costs)
-        if parted is not spared:
-            yield _way(parted, costs_of)._replace(work=made.work, worth=worth)
+        parted = apart(spared, costs_of(spared), over=True)
+        yield _way(parted, costs_of)._replace(work=made.work, worth=worth)
 
 
 def _way(graph: Graph, costs_of: Callable[[Graph], Costs]) -> Way:
@@ -251,6 +253,16 @@ class Found(NamedTuple):
         return (self.nbytes - self.most) // NODE_BYTES
 
 
+class _Walk(NamedTuple):
+    """Nodes that are walked in bands, what the neediest of them needs then, and the work that is repeated."""
+
+    first: int
+    last: int
+    bands: int
+    need: int
+    work: int
+
+
 class Search:
     """Search for the walks of a graph whose memory, with that of its nodes, is the least."""
 
@@ -278,54 +290,85 @@ class Search:
     def all(self) -> Iterator[Found]:
         """Yield good walks. Walks that spare more memory than others need are made again with what these need."""
         for nodes_max, is_wide in WALKS:
-            tight, factors = self._walks(nodes_max, 0, is_wide), SPARE if nodes_max == WALKS[0][0] else SPARE_FEW
-            if tight.regions:
+            factors = SPARE if nodes_max == WALKS[0][0] else SPARE_FEW
+            least = max(self._needs, default=0)
+            for joins in (False, True):
+                tight = self._walks(nodes_max, 0, is_wide, joins)
+                if not tight.regions or tight.most > WORTH_WALK * least:
+                    break
                 yield tight
-                yield from (self._walks(nodes_max, int(factor * tight.most), is_wide) for factor in factors)
+                yield from (self._walks(nodes_max, int(factor * tight.most), is_wide, joins) for factor in factors)
+                least = tight.most
 
     def tightest(self) -> list[Found]:
         """Return walks that need little memory: a few of those that ``all`` yields."""
-        return [self._walks(nodes_max, 0, is_wide) for nodes_max, is_wide in WALKS]
+        return [self._walks(nodes_max, 0, is_wide, joins=True) for nodes_max, is_wide in WALKS]
 
     def whole(self) -> Found:
         """Return no walks, and the memory without any."""
         most = max(self._needs)
         return Found(most, most, self._needs.index(most), 0, [])
 
-    def _walks(self, nodes_max: int, floor: int, is_wide: bool) -> Found:
+    def _walks(self, nodes_max: int, floor: int, is_wide: bool, joins: bool) -> Found:
         """Return walks that bring one neediest node after the other near the least that any walk of it needs, or to
         ``floor`` bytes. No walk need be better than the ones before it. ``is_wide``: the first of them spares all of
-        the neediest nodes as far as one walk can.
+        the neediest nodes as far as one walk can. ``joins``: a walk that is too short for its neighbour is replaced.
         """
         needs, barred = list(self._needs), [0] * len(self._needs)
         ends = self._ends if is_wide else barred
-        regions: list[Region] = []
-        added = work = 0
+        chosen: list[_Walk] = []
         reached = floor
-        while len(regions) < self._regions_max and needs:
+        while len(chosen) < self._regions_max and needs:
             worst = needs.index(max(needs))
             if barred[worst] or needs[worst] <= floor:
                 break
-            limits = (
-                nodes_max,
-                BANDS_MAX,
-                self._work_max,
-                NODE_BYTES,
-                reached,
-                int(is_wide and not regions),
-            )
-            closed = bytes(map(or_, barred, ends))
-            found = _core.bands_find(self._tables, limits, ENOUGH, worst, closed, self._memo)
-            if found is None or found[3] > WORTH_WALK * needs[worst]:
-                break
-            region = Region(*found[:3])
-            regions.append(region)
-            for node in range(region.first, region.last + 1):
-                needs[node], barred[node] = found[3], 1
-            work, reached = work + found[4], max(reached, found[3])
-            added += (region.last - region.first + 1) * (self._images[region.first] * region.bands - 1)
+            limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, reached
+            found = self._find(self._tables, (*limits, int(is_wide and not chosen)), worst, map(or_, barred, ends))
+            if found is None or found.need > WORTH_WALK * needs[worst]:
+                found, replaced = self._joined(limits, worst, chosen, needs, barred) if joins else (None, None)
+                if found is None or replaced is None:
+                    break
+                chosen.remove(replaced)
+                for node in range(replaced.first, replaced.last + 1):
+                    needs[node], barred[node] = self._needs[node], 0
+            chosen.append(found)
+            for node in range(found.first, found.last + 1):
+                needs[node], barred[node] = found.need, 1
+            reached = max(reached, found.need)
         most = max(needs, default=0)
-        return Found(most + added * NODE_BYTES, most, needs.index(most) if needs else 0, work, regions)
+        added = sum((walk.last - walk.first + 1) * (self._images[walk.first] * walk.bands - 1) for walk in chosen)
+        regions = [Region(*walk[:3]) for walk in chosen]
+        worst = needs.index(most) if needs else 0
+        return Found(most + added * NODE_BYTES, most, worst, sum(walk.work for walk in chosen), regions)
+
+    def _find(
+        self, tables: tuple[I64, I64, I64], limits: tuple[int, ...], worst: int, closed: Iterable[int]
+    ) -> _Walk | None:
+        found = _core.bands_find(tables, limits, ENOUGH, worst, bytes(closed), self._memo)
+        return None if found is None else _Walk(*found)
+
+    def _joined(
+        self, limits: tuple[int, ...], worst: int, chosen: list[_Walk], needs: list[int], barred: list[int]
+    ) -> tuple[_Walk | None, _Walk | None]:
+        """Return a walk through the neediest node and nodes of a chosen walk near it, and that walk, which it
+        replaces: of walks that need as much, the chosen one may be too short for its neighbours. None: there is none.
+        """
+        best: tuple[_Walk | None, _Walk | None] = None, None
+        most = WORTH_WALK * needs[worst]
+        for walk in chosen:
+            both = range(min(walk.first, worst), max(walk.last, worst) + 1)
+            if len(both) > limits[0] or sum(barred[both.start : both.stop]) > walk.last - walk.first + 1:
+                continue  # too far away, or another walk is between
+            nodes = self._tables[0].copy()
+            nodes[: both.start, NEED], nodes[both.stop :, NEED] = 0, 0
+            closed = [0 if node in both else is_barred for node, is_barred in enumerate(barred)]
+            found = self._find((nodes, *self._tables[1:]), (*limits, 1), worst, closed)
+            if found is None:
+                continue
+            left = [self._needs[node] for node in both if not found.first <= node <= found.last]
+            if max(found.need, *left, 0) <= most:
+                best, most = (found, walk), max(found.need, *left, 0)
+        return best
 
 
 def new_memo() -> I64:

@@ -48,17 +48,17 @@ def ordered(graph: Graph) -> Graph:
 
 
 def kept_bytes(graph: Graph) -> int:
-    """Return for how many nodes activations are alive, times their bytes."""
+    """Return for how many nodes activations are alive, times their bytes. Parts of a concatenation count by themselves,
+    as they may wait apart (planning/apart.py).
+    """
+    orders = _Orders(graph)
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    given = {*graph.inputs, *graph.outputs}
-    for place, node in enumerate(graph.nodes):
-        for tensor in (*node.outputs, *node.inputs):
-            root = graph.root(tensor)
-            if graph.tensors[root].weight < 0 and root not in given:
-                first.setdefault(root, place)
-                last[root] = place
-    return sum(graph.tensors[root].nbytes * (last[root] - first[root] + 1) for root in first)
+    for place, touches in enumerate(orders.touches):
+        for value, _ in touches:
+            first.setdefault(value, place)
+            last[value] = place
+    return sum(orders.nbytes[value] * (last[value] - first[value] + 1) for value in first)
 
 
 def _columns(graph: Graph, tensor: int) -> Part:

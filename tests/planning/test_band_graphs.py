@@ -13,12 +13,12 @@ import pytest
 from onnx import helper, numpy_helper
 
 import flexnn
+from bench.models import segmentation
 from bench.models.net import Net
-from bench.models.segmentation import unet
 from flexnn.artifact import open_artifact
 from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
-from flexnn.planning import Planner, Setting, bands
+from flexnn.planning import Planner, Setting, apart, bands
 from flexnn.planning.band_tables import BandTables
 from flexnn.planning.banding import Region, rows_of, split
 from flexnn.planning.check import check_plan
@@ -305,7 +305,7 @@ def test_transposed_convolutions_are_never_whole(tmp_path: Path) -> None:
 def test_maps_that_wait_for_their_concatenation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A U-Net's first map waits alone, and its bands reach through all levels."""
     net = Net("unet")
-    result = unet(net, size=128, base=32, levels=3)
+    result = segmentation.unet(net, size=128, base=32, levels=3)
     net.output(result.name, result.shape)
     net.write(tmp_path / "m.onnx")
     artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn")
@@ -315,10 +315,62 @@ def test_maps_that_wait_for_their_concatenation(tmp_path: Path, monkeypatch: pyt
         least = Planner(opened.graph, SETTING).minimum
         whole = VariantPlanner(opened.graph, SETTING).minimum
         assert least - BASE_BYTES < 0.75 * (whole - BASE_BYTES)  # of what bands can change
-        monkeypatch.setattr(bands, "apart", lambda graph, costs: graph)
+        monkeypatch.setattr(bands, "apart", lambda graph, costs, **_: graph)
         assert least < 0.9 * Planner(opened.graph, SETTING).minimum
         monkeypatch.undo()
     with open_for_tests(artifact, threads=2, profile="analytic", poison=True) as session:
         expected = session.run(None, {"input": x})[0]
         session.memory = session.plan.minimum_memory
         np.testing.assert_allclose(session.run(None, {"input": x})[0], expected, rtol=1e-4, atol=1e-6)
+
+
+def _of_blocks(path: Path, size: int, base: int, levels: int, depth: int) -> None:
+    """Write a U of residual U-blocks without side maps, of the kind of IS-Net (Qin et al. 2022)."""
+    net = Net("blocks")
+    x = segmentation._conv(net, net.input("input", 1, 3, size, size), base)
+    skips = []
+    for level in range(levels):
+        x = segmentation._nested(net, x, depth - level, base // 2 << max(level - 1, 0), base << level)
+        skips.append(x)
+        x = net.pool(x, "MaxPool", 2, 2)
+    x = segmentation._nested(net, x, 2, base << levels - 1, base << levels - 1)
+    for level in reversed(range(levels)):
+        both = net.concat(skips[level], segmentation._resized(net, x, 2, "linear"))
+        x = segmentation._nested(net, both, depth - level, base // 4 << level, base << max(level - 1, 0))
+    result = net.conv(x, 1, 3, pad=1)
+    net.output(result.name, result.shape)
+    net.write(path)
+
+
+def test_sums_lie_where_an_old_map_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block's result is added to its first map and waits for a concatenation: it takes that map's storage, and walks
+    reach the sum behind them.
+    """
+    _of_blocks(tmp_path / "m.onnx", 128, 64, 3, 5)
+    artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn")
+    x = np.random.default_rng(0).standard_normal((1, 3, 128, 128)).astype(np.float32)
+    with open_artifact(str(artifact)) as opened:
+        assert isinstance(opened.graph, Graph)
+        least = Planner(opened.graph, SETTING).minimum
+        monkeypatch.setattr(bands.Search, "_joined", lambda *_: (None, None))
+        assert least < 0.97 * Planner(opened.graph, SETTING).minimum
+        monkeypatch.undo()
+        monkeypatch.setattr(apart, "_dying", lambda *_: -1)
+        assert least < 0.97 * Planner(opened.graph, SETTING).minimum
+        monkeypatch.undo()
+    with open_for_tests(artifact, threads=2, profile="analytic", poison=True) as session:
+        expected = session.run(None, {"input": x})[0]
+        session.memory = session.plan.minimum_memory
+        np.testing.assert_allclose(session.run(None, {"input": x})[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_side_maps_are_made_before_their_sources_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Net("u2net")
+    result = segmentation.u2net(net, size=256, base=32)
+    net.output(result.name, result.shape)
+    net.write(tmp_path / "m.onnx")
+    with open_artifact(flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn")) as opened:
+        assert isinstance(opened.graph, Graph)
+        least = Planner(opened.graph, SETTING).minimum
+        monkeypatch.setattr(bands, "ordered", lambda graph: graph)
+        assert least < 0.9 * Planner(opened.graph, SETTING).minimum
