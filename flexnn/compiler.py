@@ -60,15 +60,13 @@ def compile(  # noqa: A001 (a public name)
     against f32, measured on ``calibrate``, arrays by input name or several such, or else on seeded noise; narrowing
     stops at half of it, since other inputs may be worse. ``tell`` is called with a table, which the artifact keeps.
     ``precision="f16"`` keeps maps between convolutions, and large weights unless ``weights`` says otherwise, in 16
-    bits: half their bytes, two to four decimal digits. Sums, inputs and outputs stay float32. A run in which such a
-    number is beyond 65,504 fails. Shapes must be known.
-    ``keep`` names the outputs that sessions return; what only others need is left out. Default: all.
-    ``reduce`` replaces outputs, by name, by what callers make of them at once, so that the whole output is never in
-    memory: ``"argmax:AXIS"`` by the positions of the largest elements along an axis, ``"threshold:X"`` by whether each
-    element is above X.
+    bits: two to four decimal digits. Sums, inputs and outputs stay float32. Numbers beyond 65,504 fail a run. Shapes
+    must be known.
+    ``keep`` names the outputs that sessions return; what only others need is left out. ``reduce`` replaces outputs, by
+    name, so that the whole one is never in memory: ``"argmax:AXIS"`` by the positions of the largest elements along an
+    axis, ``"threshold:X"`` by whether each element is above X.
     ``rows`` is for language models in GGUF files: by default, or with ``s8``, products with weights of types Q4_0, Q4_1
-    and Q8_0 round the rows that they read to 8 bits, 32 numbers with one scale, as llama.cpp does; ``f32`` rounds
-    nothing.
+    and Q8_0 round the rows that they read to 8 bits, 32 numbers with one scale, as llama.cpp does; not with ``f32``.
     ``kv_capacity`` has sessions keep state of so many tokens unless they ask for others; models without are refused.
     ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
     model hubs are: a model that you do not trust could so read any file.
@@ -125,8 +123,8 @@ def compile_to(
     """Compile the file ``source``, whose SHA-256 may be known, to ``target``; return the names of the files beside it
     that hold weights; ``memory``: most bytes that the process may grow by; ``lasting``: whether to wait until the disk
     has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told; ``keep``,
-    ``reduce``, ``precision``, ``rows`` and ``kv_capacity``: as for ``compile``; ``warn`` is told of layers that are left to numpy.
-    Raises as ``compile`` does.
+    ``reduce``, ``precision``, ``rows`` and ``kv_capacity``: as for ``compile``; ``warn`` is told of layers that are
+    left to numpy. Raises as ``compile`` does.
     """
     from flexnn.graph.allowance import allowed
 
@@ -136,8 +134,7 @@ def compile_to(
     externals: list[str] = []
     with allowed(memory) as budget:
         model = _load(source, follow_links=follow_links, externals=externals, rows=rows)
-        _keep(model, keep)
-        reduce_outputs = _reduced(model, shapes, reduce)
+        reduce_outputs = _reduced(model, shapes, keep, reduce)
         if wanted is None:
             reduce_outputs()
         with Uncollected(len(model.graph.nodes)):
@@ -252,8 +249,7 @@ def dump_stage(
         raise CompileError(f"no stage {stage!r}; the stages are {', '.join(names)}, all")
     check_regular(source)
     loaded = _load(source, follow_links=follow_links)
-    _keep(loaded, keep)
-    _reduced(loaded, shapes or {}, reduce)()
+    _reduced(loaded, shapes or {}, keep, reduce)()
     with contextlib.suppress(_Reached):
         _contents(loaded, dict(shapes or {}), _Dump(source, stage, write).stage)
 
@@ -311,18 +307,19 @@ def _wanted(weights: str, calibrate: Mapping[str, Any] | Sequence[Mapping[str, A
     return None if wanted.form == "f32" else wanted
 
 
-def _keep(model: Model, names: Sequence[str] | None) -> None:
-    """Leave out the outputs that are not named; None: keep all. Raises GraphError, ValueError."""
-    if names is not None:
+def _reduced(
+    model: Model,
+    shapes: Mapping[str, tuple[int, ...]],
+    keep: Sequence[str] | None,
+    reduce: Mapping[str, str] | None,
+) -> Callable[[], None]:
+    """Leave out outputs that are not to be kept, and check reductions of the others at these shapes; return what makes
+    them. Raises GraphError, ValueError.
+    """
+    if keep is not None:
         from flexnn.graph.kept_outputs import keep_outputs
 
-        keep_outputs(model, names)
-
-
-def _reduced(
-    model: Model, shapes: Mapping[str, tuple[int, ...]], reduce: Mapping[str, str] | None
-) -> Callable[[], None]:
-    """Check reductions of outputs at these shapes; return what makes them. Raises GraphError, ValueError."""
+        keep_outputs(model, keep)
     if not reduce:
         return lambda: None
     from flexnn.graph import bind_shapes

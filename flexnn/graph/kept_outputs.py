@@ -1,5 +1,5 @@
-"""Outputs that the user keeps when compiling: callers seldom want all that a model gives, and what is left out is neither
-computed nor held.
+"""Outputs that the user keeps when compiling: callers seldom want all that a model returns, and what only the others
+need is left out.
 """
 
 from __future__ import annotations

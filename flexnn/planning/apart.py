@@ -81,9 +81,7 @@ def _without(graph: Graph, root: int, uses: list[_Use], *, over: bool) -> Graph:
     return graph
 
 
-def _moved(
-    graph: Graph, root: int, part: tuple[int, int], tensors: set[int], before: int, *, over: bool
-) -> Graph:
+def _moved(graph: Graph, root: int, part: tuple[int, int], tensors: set[int], before: int, *, over: bool) -> Graph:
     """Return the graph with the part of a root in storage of its own, and a copy of it in node ``before``."""
     whole, width = graph.tensors[root], part[1] - part[0]
     views = [graph.tensors[tensor] for tensor in tensors]

@@ -169,7 +169,8 @@ class Way(NamedTuple):
 def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], wanted: int = 0) -> Iterator[Way | None]:
     """Yield the graph with rows of its maps; with images as rows where there are several; with parts of concatenations
     apart where they wait, over maps that end with them, too; with sums apart from what they add to; and with maps made
-    twice, in another order, where that keeps less alive. The second one has queries made last, where that may spare ``wanted`` bytes; else it is None.
+    twice, in another order, where that keeps less alive. The second one has queries made last, where that may spare
+    ``wanted`` bytes; else it is None.
     """
     yield Way(graph, costs, *BandTables().of(graph, costs))
     last = graph
@@ -342,13 +343,22 @@ class Search:
         return Found(most + added * NODE_BYTES, most, worst, sum(walk.work for walk in chosen), regions)
 
     def _find(
-        self, tables: tuple[I64, I64, I64], limits: tuple[int, ...], worst: int, closed: Iterable[int]
+        self,
+        tables: tuple[I64, I64, I64],
+        limits: tuple[int, int, int, int, int, int],
+        worst: int,
+        closed: Iterable[int],
     ) -> _Walk | None:
         found = _core.bands_find(tables, limits, ENOUGH, worst, bytes(closed), self._memo)
         return None if found is None else _Walk(*found)
 
     def _joined(
-        self, limits: tuple[int, ...], worst: int, chosen: list[_Walk], needs: list[int], barred: list[int]
+        self,
+        limits: tuple[int, int, int, int, int],
+        worst: int,
+        chosen: list[_Walk],
+        needs: list[int],
+        barred: list[int],
     ) -> tuple[_Walk | None, _Walk | None]:
         """Return a walk through the neediest node and nodes of a chosen walk near it, and that walk, which it
         replaces: of walks that need as much, the chosen one may be too short for its neighbours. None: there is none.
