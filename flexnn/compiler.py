@@ -60,8 +60,7 @@ def compile(  # noqa: A001 (a public name)
     against f32, measured on ``calibrate``, arrays by input name or several such, or else on seeded noise; narrowing
     stops at half of it, since other inputs may be worse. ``tell`` is called with a table, which the artifact keeps.
     ``precision="f16"`` keeps maps between convolutions, and large weights unless ``weights`` says otherwise, in 16
-    bits: two to four decimal digits. Sums, inputs and outputs stay float32. Numbers beyond 65,504 fail a run. Shapes
-    must be known.
+    bits: 2 to 4 digits. Sums, inputs and outputs stay float32. Numbers beyond 65,504 fail a run. Shapes are known.
     ``keep`` names the outputs that sessions return; what only others need is left out. ``reduce`` replaces outputs, by
     name, so that the whole one is never in memory: ``"argmax:AXIS"`` by the positions of the largest elements along an
     axis, ``"threshold:X"`` by whether each element is above X.
