@@ -28,7 +28,7 @@ MARKS_MAX = 5 * VARIANTS_MAX
 _MARKS = (b",", b"[", b"{")
 KEPT_MAX, KEPT_BYTES_MAX = 512, 32 << 20
 """Most profiles that are kept, and most bytes of them; the one that was stored last stays in any case."""
-VERSION = 7
+VERSION = 8
 DAY_S = 86_400
 LARGE_BYTES = 32 << 20
 """Bytes of a file above which the CPU's cache does not hold it between runs."""
