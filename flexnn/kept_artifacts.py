@@ -20,6 +20,7 @@ from typing import Any
 
 from flexnn._core import OpenFile
 from flexnn._core import _core as extension
+from flexnn.apart import LOOK_SECONDS
 from flexnn.artifact.format import VERSION, ArtifactError, is_onnx
 from flexnn.errors import CompileError, FlexNNError
 from flexnn.files import cache_folder, held, own_folder, read_own
@@ -238,6 +239,17 @@ def maker() -> list[str]:
     return [sys.executable, "-P", "-c", START, *sys.modules["flexnn"].__path__]
 
 
+def _read_when_ready(reads: int) -> bytes:
+    """Return what a pipe has next, and look for signals meanwhile: reading would not end for one that came just before,
+    or that another thread got.
+    """
+    import select  # few sessions run a process
+
+    while not select.select([reads], [], [], LOOK_SECONDS)[0]:
+        pass
+    return os.read(reads, 1 << 16)
+
+
 def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = None) -> tuple[int, bytes]:
     """Run a process without input; return its status and all that it prints. The module subprocess would take memory
     of the session's budget. If progress is ``shown``, descriptor TERMINAL is this process's standard error. ``heard``
@@ -255,7 +267,7 @@ def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = No
         writes = -1
         said = b""
         try:
-            while block := os.read(reads, 1 << 16):
+            while block := _read_when_ready(reads):
                 if heard is not None and b"\n" not in said and b"\n" in block:
                     heard((said + block).partition(b"\n")[0].decode("utf-8", "replace"))
                 said += block

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import RLock  # threading takes a twentieth of what importing flexnn may
 from collections.abc import Callable
 from typing import ClassVar, Protocol, TypeVar
 from weakref import WeakSet
+
+from flexnn._core import TurnLock
 
 from .engine import SessionError
 
@@ -31,7 +32,7 @@ class Turns:
         self.is_foreign = False
         """Whether this is a process that was forked since; the lock may be held by a thread that it does not have."""
         Turns._all.add(self)
-        self.lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
+        self.lock = TurnLock()  # also for the thread that has it: a signal handler may call while a run goes on
         self.is_busy = False
         """Whether a call goes on."""
         self._leaving: list[Closes] = []
@@ -65,12 +66,12 @@ class Turns:
 
     def take_if_free(self, call: Callable[[], _T], failed: Callable[[BaseException], None]) -> None:
         """Do ``call`` unless another call goes on."""
-        if self.lock.acquire(blocking=False):
-            try:
-                if not self.is_busy:
-                    self.take(call, failed)
-            finally:
-                self.lock.release()
+
+        def taken() -> None:
+            if not self.is_busy:
+                self.take(call, failed)
+
+        self.lock.if_free(taken)
 
     def leave(self, run: Closes | None, *, waits: bool = True) -> None:
         """Close a run, and those that were to be closed before, after the call that goes on; without ``waits``, the
@@ -78,11 +79,11 @@ class Turns:
         """
         if run is not None:
             self._leaving.append(run)
-        if self.lock.acquire(waits):
-            try:
+        if waits:
+            with self.lock:
                 self._release()
-            finally:
-                self.lock.release()
+        else:
+            self.lock.if_free(self._release)
 
     def _release(self) -> None:
         while self._leaving and not self.is_busy:
