@@ -48,7 +48,7 @@ BYTES_PER_SECOND = 40_000_000
 
 
 def moments(beside: Interrupter, action: Callable[[], object], count: int, rng: random.Random) -> list[Taken]:
-    """Return what ``count`` interrupts at random moments of an action took, and those at which something stood still."""
+    """Return what ``count`` interrupts at random moments of an action took, and those at which it stood still."""
     taken = []
     for _ in range(3):
         begun = time.monotonic()

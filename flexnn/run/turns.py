@@ -35,8 +35,10 @@ class Turns:
         self.lock = TurnLock()  # also for the thread that has it: a signal handler may call while a run goes on
         self.is_busy = False
         """Whether a call goes on."""
+        self.may_leave: Callable[[], bool] = lambda: True
+        """Whether closing a run need not wait for a device. A session's engine goes with it, and does not wait."""
         self._leaving: list[Closes] = []
-        """Runs of sessions that were closed; they are closed when no call goes on."""
+        """Runs of sessions that were closed; they are closed when no call goes on and they may leave."""
 
     @classmethod
     def forked(cls) -> None:
@@ -73,12 +75,14 @@ class Turns:
 
         self.lock.if_free(taken)
 
-    def leave(self, run: Closes | None, *, waits: bool = True) -> None:
+    def leave(self, run: Closes | None, *, waits: bool = True, is_last: bool = False) -> None:
         """Close a run, and those that were to be closed before, after the call that goes on; without ``waits``, the
-        thread that calls now closes them.
+        thread that calls now closes them. ``is_last``: then all others may leave, too.
         """
+        if is_last:
+            self.may_leave = lambda: True
         if run is not None:
-            self._leaving.append(run)
+            self._leaving.insert(0 if is_last else len(self._leaving), run)
         if waits:
             with self.lock:
                 self._release()
@@ -87,10 +91,14 @@ class Turns:
 
     def _release(self) -> None:
         while self._leaving and not self.is_busy:
-            run = self._leaving[0]
-            run.close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
-            if run in self._leaving:  # a signal handler may have been here
-                self._leaving.remove(run)
+            self.is_busy = True  # what a signal handler closes meanwhile comes in its turn
+            try:
+                if not self.may_leave():
+                    break
+                self._leaving[0].close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
+                del self._leaving[0]
+            finally:
+                self.is_busy = False
 
 
 os.register_at_fork(after_in_child=Turns.forked)

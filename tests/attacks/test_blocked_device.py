@@ -27,7 +27,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("io", ["buffered", "direct"])
-@pytest.mark.parametrize("when", ["run", "open", "memory", "run, memory", "drop"])
+@pytest.mark.parametrize("when", ["run", "open", "memory", "run, memory", "drop", "pool"])
 def test_ctrl_c(library: Path, artifact: Path, io: str, when: str) -> None:
     """Took 2.8 s, and closing as long, or letting go of what nobody had closed."""
     printed = faults.run(
