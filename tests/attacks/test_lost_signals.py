@@ -73,6 +73,16 @@ def test_work_of_another_thread() -> None:
     work.interrupts(lambda: apart(work))
 
 
+def test_work_where_no_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("flexnn.apart.start_new_thread", none)
+    assert apart(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        apart(lambda: 1 // 0)
+
+
 def test_a_device_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening a file beside a blocked device took 3 s."""
     (tmp_path / "file").write_bytes(bytes(8))
@@ -107,7 +117,7 @@ def test_a_process_that_says_nothing() -> None:
     work = Elsewhere()
     other = threading.Thread(target=work)
     other.start()
-    command = [sys.executable, "-c", f"import time; time.sleep({LONG_SECONDS})"]
+    command = [sys.executable, "-c", f"import time; time.sleep({2 * LONG_SECONDS})"]
     work.interrupts(lambda: spawned(command))
     other.join()
 
