@@ -3,7 +3,8 @@
 A timer of this process would not do: a signal waits while the interpreter is inside a long call, and a thread that is
 ready waits for a CPU while other programs have it. So the process beside says when it sent the signal, and how long the
 threads of this one had waited for a CPU until then. It also looks on until the signal has done its work: where this
-process is stopped, or where the process beside, which only sleeps, is not woken either, the machine stood still.
+process is stopped, where the process beside, which only sleeps, is not woken either, or where another machine took the
+CPU that this one is on, the machine stood still.
 """
 
 from __future__ import annotations
@@ -82,23 +83,30 @@ def is_stopped(process: int) -> bool:
         return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
 
 
+def stolen_s() -> float:
+    """Return the seconds so far that other virtual machines took CPUs which this one wanted."""
+    with open("/proc/stat", encoding="ascii") as file:
+        return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
 class Onlooker:
     """Looks at a process from another one, and counts the time in which it or both of them stood still."""
 
     def __init__(self, process: int) -> None:
         self._process, self._before, self._at = process, times_of(os.getpid()), time.monotonic()
-        self.stood_s = 0.0
+        self._stolen, self.stood_s = stolen_s(), 0.0
 
     def look(self, pause_s: float) -> None:
         """Count the time since the last look, of which ``pause_s`` were slept at most."""
         now, times = time.monotonic(), times_of(os.getpid())
         took, idle = now - self._at, late_s(now - self._at, self._before, times)
         unwoken = idle - (times.computed - self._before.computed) - pause_s
+        stolen = stolen_s()
         if is_stopped(self._process):
             self.stood_s += took
-        elif unwoken > _WOKEN_S:
-            self.stood_s += unwoken
-        self._before, self._at = times, now
+        elif unwoken > _WOKEN_S or stolen > self._stolen:
+            self.stood_s += max(unwoken, stolen - self._stolen)
+        self._before, self._at, self._stolen = times, now, stolen
 
 
 class Interrupter:
