@@ -6,12 +6,12 @@
     python -m bench.faults interrupts --nodes 64000 --only plan
 
 A process beside interrupts each stage at a random moment of it; the time to Python's exception counts, without what
-its threads wait for a CPU that other programs have. Moments in which the machine, or one of the two processes, stood
-still are counted apart ("stood", and the longest), and others take their places. Stages are opening, planning a chain
-of nodes, a run, a run that reads, a new budget, compiling and measuring. In "blocked" the device does not answer while
-the artifact is opened, run, or given a new budget (a library is preloaded, cc builds it). Exit 1 if opening, planning,
-running, reading or a new budget takes more than 50 ms, or compiling or measuring more than 250 ms, or if what was
-interrupted goes on.
+its threads wait for a CPU that other programs have. Moments that are late only as the machine, or one of the two
+processes, stood still are counted apart ("stood", and the longest), and others take their places. Stages are opening,
+planning a chain of nodes, a run, a run that reads, a new budget, compiling and measuring. In "blocked" the device does
+not answer while the artifact is opened, run, or given a new budget (a library is preloaded, cc builds it). Exit 1 if
+opening, planning, running, reading or a new budget takes more than 50 ms, or compiling or measuring more than 250 ms,
+or if what was interrupted goes on.
 """
 
 from __future__ import annotations
@@ -47,8 +47,12 @@ LIBRARY = "FLEXNN_FAULTS_LIBRARY"
 BYTES_PER_SECOND = 40_000_000
 
 
-def moments(beside: Interrupter, action: Callable[[], object], count: int, rng: random.Random) -> list[Taken]:
-    """Return what ``count`` interrupts at random moments of an action took, and those at which it stood still."""
+def moments(
+    beside: Interrupter, action: Callable[[], object], count: int, rng: random.Random, limit_ms: float
+) -> list[Taken]:
+    """Return what ``count`` interrupts at random moments of an action took, and those that are late only as something
+    stood still.
+    """
     taken = []
     for _ in range(3):
         begun = time.monotonic()
@@ -60,7 +64,7 @@ def moments(beside: Interrupter, action: Callable[[], object], count: int, rng: 
         took = beside.interrupted(action, max(rng.random() * within_s, 1e-6))
         if took is not None:
             found.append(took)
-        if sum(not one.stood_ms for one in found) == count:
+        if sum(not one.stood(limit_ms) for one in found) == count:
             break
     return found
 
@@ -164,10 +168,16 @@ def blocked_apart(folder: Path, count: int, seed: int) -> list[Taken]:
     return [Taken(*map(float, line.split())) for line in done.stdout.splitlines()]
 
 
+def limit_of(name: str) -> float:
+    """Return the milliseconds that an interrupt of a stage may take."""
+    return SLOW_LIMIT_MS if name in SLOW else LIMIT_MS
+
+
 def shown(name: str, taken: Sequence[Taken]) -> dict[str, Any]:
     """Return a stage's row."""
-    found, stood = sorted(one.ms for one in taken if one.counts), [one.stood_ms for one in taken if not one.counts]
-    limit = SLOW_LIMIT_MS if name in SLOW else LIMIT_MS
+    limit = limit_of(name)
+    found = sorted(one.ms for one in taken if not one.stood(limit))
+    stood = [one.stood_ms for one in taken if one.stood(limit)]
     late = sum(took > limit for took in found)
     parts = {f"p{q}": found[min(len(found) * q // 100, len(found) - 1)] if found else 0.0 for q in (50, 95, 100)}
     still = {"stood": len(stood), "stood_ms": max(stood, default=0.0)}
@@ -199,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if stage == "blocked":
                 found = blocked_apart(Path(name), each, seed)
             else:
-                found = moments(beside, stages.of(stage), each, rng)
+                found = moments(beside, stages.of(stage), each, rng, limit_of(stage))
                 stages.close()
             rows.append(shown(stage, found))
     write_json(options.json, rows)

@@ -54,10 +54,9 @@ class Taken(NamedTuple):
     stood_ms: float
     """Milliseconds meanwhile in which the machine or the process stood still."""
 
-    @property
-    def counts(self) -> bool:
-        """Whether the milliseconds say something about what was interrupted."""
-        return not self.stood_ms or math.isinf(self.ms)
+    def stood(self, limit_ms: float) -> bool:
+        """Return whether it is late only as something stood still."""
+        return self.ms > limit_ms >= self.ms - self.stood_ms
 
 
 def times_of(process: int) -> Times:
