@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,46 +24,14 @@ from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ledger import Ledger
 from flexnn.kept_artifacts import spawned
 from flexnn.run.turns import Turns
+from tests.support.elsewhere import LONG_SECONDS, Elsewhere, Stop, stopping
 from tests.support.hangs import wait_until
-
-LONG_SECONDS = 3
-"""Time that the thread which is waited for takes unless it is told to end."""
-
-
-class Stop(Exception):  # noqa: N818 (no error)
-    """Raised by a signal handler, as KeyboardInterrupt is by Ctrl-C."""
 
 
 @pytest.fixture(autouse=True)
 def handler() -> Iterator[None]:
-    def stop(*_: object) -> None:
-        raise Stop
-
-    before = signal.signal(signal.SIGALRM, stop)
-    yield
-    signal.signal(signal.SIGALRM, before)
-
-
-class Elsewhere:
-    """Work of another thread, to which the system hands the signal while the first one waits."""
-
-    def __init__(self) -> None:
-        self.goes_on, self.is_over = threading.Event(), False
-
-    def __call__(self, *_: object) -> int:
-        goes_on = threading.Event()
-        goes_on.wait(0.1)  # the first thread waits by now
-        signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
-        self.is_over = not self.goes_on.wait(LONG_SECONDS)
-        return 0
-
-    def interrupts(self, call: Callable[[], Any]) -> None:
-        """Check that a call which waits for this ends."""
-        with pytest.raises(Stop):
-            call()
-        was_over = self.is_over
-        self.goes_on.set()
-        assert not was_over
+    with stopping():
+        yield
 
 
 def test_work_of_another_thread() -> None:
@@ -87,13 +54,7 @@ def test_a_device_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monke
     """Opening a file beside a blocked device took 3 s."""
     (tmp_path / "file").write_bytes(bytes(8))
     work = Elsewhere()
-
-    def preadv(fd: int, buffers: Any, offset: int, flags: int = 0) -> int:
-        if flags:
-            raise BlockingIOError
-        return work()
-
-    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(os, "preadv", work.preadv)
     file = Descriptor(str(tmp_path / "file"))
     work.interrupts(lambda: file.read_some(memoryview(bytearray(8)), 0))
     file.close()
