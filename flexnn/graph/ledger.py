@@ -30,7 +30,6 @@ class _Counted(ref[Array]):
         return super().__new__(cls, owner, gone.append)
 
     def __init__(self, owner: Array, gone: list[ref[Array]]) -> None:
-        super().__init__(owner, gone.append)
         self.identity, self.nbytes = id(owner), owner.nbytes
 
 

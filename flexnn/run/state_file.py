@@ -101,7 +101,7 @@ class Checked(NamedTuple):
     """An open file whose headers and rows are right."""
 
     path: str
-    file: BufferedReader
+    file: BufferedReader[Any]
     parts: list[_Part]
 
     def read(self) -> list[int]:
@@ -132,7 +132,7 @@ def checked(path: str, model: bytes, parts: Sequence[Sequence[Array]]) -> Iterat
         yield Checked(path, file, found)
 
 
-def _checked_part(file: BufferedReader, path: str, model: bytes, states: Sequence[Array]) -> _Part:
+def _checked_part(file: BufferedReader[Any], path: str, model: bytes, states: Sequence[Array]) -> _Part:
     length = _read_head(file, path, model, states)
     begin = file.tell()
     left = sum(run.nbytes for run in _runs(states, length))
