@@ -45,7 +45,7 @@ class Times(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What an interrupt took."""
+    """Time that an interrupt took."""
 
     ms: float
     """Milliseconds to the exception, without those in which threads of the process waited for a CPU; infinite where

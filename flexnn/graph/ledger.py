@@ -20,7 +20,7 @@ TOTAL_BYTES = 1 << 30
 
 
 class _Counted(ref[Array]):
-    """What counts an array. It adds itself to a list when the array is gone: nothing of Python's runs then, as a
+    """Entry for an array that counts. It adds itself to a list when the array is gone: nothing of Python's runs then, as a
     Ctrl-C that came meanwhile would be lost.
     """
 
@@ -41,9 +41,9 @@ class Ledger:
         self.refusal = ""
         """Text of the last refusal; "": nothing was refused."""
         self._counted: dict[int, _Counted] = {}
-        """What counts each array, by the array's identity."""
+        """Entries, by the identities of their arrays."""
         self._gone: list[ref[Array]] = []
-        """What counts arrays that are gone, until somebody asks."""
+        """Entries of arrays that are gone, until somebody asks."""
         self._alive_bytes = 0
 
     @property

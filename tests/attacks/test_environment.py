@@ -55,7 +55,7 @@ CASES: dict[str, tuple[str, str, Mapping[str, str]]] = {
     "few descriptors": (LIMITS.format("NOFILE", "16"), "", {}),
     "next to no descriptors": (LIMITS.format("NOFILE", "9"), "", {}),
 }
-"""What the process does first, redirections, and variables of its environment, by name."""
+"""Code that the process runs first, redirections, and variables of its environment, by name."""
 REFUSED = {"no file may grow", "no program of Python's", "next to no descriptors", "another umask"}
 """Cases that may be refused."""
 

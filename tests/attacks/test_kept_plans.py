@@ -109,7 +109,7 @@ class Cache:
 
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch) -> Cache:
-    """What sessions find, without a file: they are many."""
+    """A cache without files, as sessions are many."""
     made = Cache()
     monkeypatch.setattr(known_plans, "cache", made)
     monkeypatch.setattr(known_plans, "WORTH_MS", 0.0)

@@ -135,7 +135,7 @@ def test_a_turn_that_was_taken_is_given_back(use: str) -> None:
 
 
 def test_nothing_of_python_runs_when_an_array_goes() -> None:
-    """What a handler raised while a counted array went was lost, and compiling went on."""
+    """An exception of a handler while a counted array went was lost, and compiling went on."""
     ledger = Ledger(1 << 20)
     arrays = [np.zeros(1000, np.float32) for _ in range(3)]
     ledger.add(arrays)
