@@ -20,8 +20,8 @@ TOTAL_BYTES = 1 << 30
 
 
 class _Counted(ref[Array]):
-    """Entry for an array that counts. It adds itself to a list when the array is gone: nothing of Python's runs then, as a
-    Ctrl-C that came meanwhile would be lost.
+    """Entry for an array that counts. It adds itself to a list when the array is gone: nothing of Python's runs then,
+    as a Ctrl-C that came meanwhile would be lost.
     """
 
     __slots__ = ("identity", "nbytes")
