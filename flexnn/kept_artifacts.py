@@ -238,7 +238,7 @@ def _made(
 def maker() -> list[str]:
     """Return the command of the process that makes artifacts, without what it is asked for. Raises CompileError."""
     if not sys.executable:  # where another program has Python inside
-        raise CompileError("sys.executable does not say which Python is to compile: set it, or compile the model before")
+        raise CompileError("sys.executable does not say which Python is to compile: set it, or compile the model first")
     return [sys.executable, "-P", "-c", START, *sys.modules["flexnn"].__path__]
 
 
