@@ -8,7 +8,7 @@ some every 20 ms. So a call ends wherever Ctrl-C would end it, and as soon.
 from __future__ import annotations
 
 import contextlib
-from _thread import RLock, allocate_lock, get_ident, start_new_thread
+from _thread import allocate_lock, get_ident, start_new_thread
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import asyncio
 
 POLL_SECONDS = 0.02
-"""Time after which a thread that waits for its turn looks whether it is to end."""
+"""Longest time after which a run, or a thread that waits for its turn, looks whether it is to end."""
 _T = TypeVar("_T")
 
 
@@ -102,17 +102,13 @@ class Calls:
             del work  # its arrays are the caller's
 
 
-def in_turn(lock: RLock, function: Callable[[], _T]) -> _T:
+def in_turn(lock: _core.TurnLock, function: Callable[[], _T]) -> _T:
     """Return what ``function`` does under ``lock``; a thread that waits for it can be broken off."""
-    while not lock.acquire(timeout=POLL_SECONDS):
-        pass
-    try:
+    with lock:
         return function()
-    finally:
-        lock.release()
 
 
-async def awaited(calls: Calls, lock: RLock, function: Callable[[], _T]) -> _T:
+async def awaited(calls: Calls, lock: _core.TurnLock, function: Callable[[], _T]) -> _T:
     """Return what ``function`` does under ``lock`` in the thread of ``calls``. A task that is cancelled breaks it off,
     and goes on when it has ended.
     """

@@ -358,31 +358,9 @@ def is_own(found: os.stat_result, names: tuple[int, ...] = (1,)) -> bool:
 
 def _sync(fd: int) -> None:
     """Have the disk keep a file. A thread waits for it, which may be busy for seconds, so that Ctrl-C need not."""
-    import _thread
+    from .apart import apart  # few write files
 
-    failed: list[OSError] = []
-    is_over = _thread.allocate_lock()
-    is_over.acquire()
-
-    def wait() -> None:
-        try:
-            os.fsync(fd)
-        except OSError as error:
-            failed.append(error.with_traceback(None))
-        finally:
-            is_over.release()
-
-    try:
-        _thread.start_new_thread(wait, ())
-    except RuntimeError:  # the system has no thread left
-        wait()
-    is_over.acquire()
-    if failed:
-        error = failed.pop()
-        try:
-            raise error
-        finally:
-            del error  # or it holds itself, by this frame
+    apart(lambda: os.fsync(fd))
 
 
 def _sync_folder(fd: int) -> None:

@@ -14,12 +14,14 @@ import stat
 import sys
 import time
 from _blake2 import blake2b
+from _signal import SIGCHLD  # the module signal is not needed otherwise
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from flexnn._core import OpenFile
 from flexnn._core import _core as extension
+from flexnn.apart import LOOK_SECONDS
 from flexnn.artifact.format import VERSION, ArtifactError, is_onnx
 from flexnn.errors import CompileError, FlexNNError
 from flexnn.files import cache_folder, held, own_folder, read_own
@@ -225,7 +227,7 @@ def _made(
     asked = {"model": model, "shapes": bound, "note": note or "", "terminal": TERMINAL if shown else None}
     status, said = spawned([*maker(), json.dumps(asked)], shown=shown, heard=heard)
     lines = said.decode("utf-8", "surrogateescape").strip().splitlines() or [f"compiling ended with status {status}"]
-    if status:
+    if status or lines[-1].startswith("error: "):
         raise CompileError(lines[-1].removeprefix("error: "))
     name = os.path.basename(lines[-1])
     if not name.endswith(ARTIFACT):
@@ -234,8 +236,29 @@ def _made(
 
 
 def maker() -> list[str]:
-    """Return the command of the process that makes artifacts, without what it is asked for."""
+    """Return the command of the process that makes artifacts, without what it is asked for. Raises CompileError."""
+    if not sys.executable:  # where another program has Python inside
+        raise CompileError("sys.executable does not say which Python is to compile: set it, or compile the model first")
     return [sys.executable, "-P", "-c", START, *sys.modules["flexnn"].__path__]
+
+
+def _status_of(process: int) -> int:
+    """Wait for the end of a process; return its status, 0 where the system does not keep it."""
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    except ChildProcessError:  # SIGCHLD is ignored
+        return 0
+
+
+def _read_when_ready(reads: int) -> bytes:
+    """Return what a pipe has next, and look for signals meanwhile: reading would not end for one that came just before,
+    or that another thread got.
+    """
+    import select  # few sessions run a process
+
+    while not select.select([reads], [], [], LOOK_SECONDS)[0]:
+        pass
+    return os.read(reads, 1 << 16)
 
 
 def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = None) -> tuple[int, bytes]:
@@ -249,21 +272,22 @@ def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = No
         if shown:
             actions.append((os.POSIX_SPAWN_DUP2, 2, TERMINAL))
         redirected = [(os.POSIX_SPAWN_DUP2, writes, fd) for fd in (1, 2)]
-        environment = {**os.environ, **ALONE}
-        process = os.posix_spawn(command[0], command, environment, file_actions=[*actions, *redirected])
+        environment, actions = {**os.environ, **ALONE}, [*actions, *redirected]
+        usual = [SIGCHLD]  # where it is ignored, as daemons do, the system keeps no status of processes that end
+        process = os.posix_spawn(command[0], command, environment, file_actions=actions, setsigdef=usual)
         os.close(writes)
         writes = -1
         said = b""
         try:
-            while block := os.read(reads, 1 << 16):
+            while block := _read_when_ready(reads):
                 if heard is not None and b"\n" not in said and b"\n" in block:
                     heard((said + block).partition(b"\n")[0].decode("utf-8", "replace"))
                 said += block
         except BaseException:
             os.kill(process, 9)
-            os.waitpid(process, 0)
+            _status_of(process)
             raise
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), said
+        return _status_of(process), said
     finally:
         for fd in (reads, writes):
             if fd >= 0:

@@ -57,6 +57,7 @@ class Pool:
         self._turns = Turns()
         self._is_closed = False
         self._shared = SharedArena(options.memory, self._options)
+        self._turns.may_leave = self._shared.may_leave
         if options.asked is not None:
             self._ask(options.asked)
 
@@ -158,7 +159,7 @@ class Pool:
         self._is_closed = True
         if self._turns.is_foreign:
             return
-        self._turns.leave(self._shared)
+        self._turns.leave(self._shared, is_last=True)
 
     def _rebudget(self, memory: int | None) -> None:
         self._shared.rebudget(memory)

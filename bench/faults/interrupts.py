@@ -6,10 +6,12 @@
     python -m bench.faults interrupts --nodes 64000 --only plan
 
 A process beside interrupts each stage at a random moment of it; the time to Python's exception counts, without what
-its threads wait for a CPU that other programs have. Stages are opening, planning a chain of nodes, a run, a run that
-reads, a new budget, compiling and measuring. In "blocked" the device does not answer while the artifact is opened, run,
-or given a new budget (a library is preloaded, cc builds it). Exit 1 if opening, planning, running, reading or a new
-budget takes more than 50 ms, or compiling or measuring more than 250 ms.
+its threads wait for a CPU that other programs have. Moments that are late only as the machine, or one of the two
+processes, stood still are counted apart ("stood", and the longest), and others take their places. Stages are opening,
+planning a chain of nodes, a run, a run that reads, a new budget, compiling and measuring. In "blocked" the device does
+not answer while the artifact is opened, run, or given a new budget (a library is preloaded, cc builds it). Exit 1 if
+opening, planning, running, reading or a new budget takes more than 50 ms, or compiling or measuring more than 250 ms,
+or if what was interrupted goes on.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from bench.process import ENVIRONMENT
 from flexnn.planning.overhead import MEASURING_BYTES
 from flexnn.session import open_for_tests
 
-from .moments import Interrupter, late_s, times_of
+from .moments import Interrupter, Taken
 from .subjects import compiled, feed, smallest, write_chain
 
 LIMIT_MS, SLOW_LIMIT_MS = 50.0, 250.0
@@ -45,20 +47,24 @@ LIBRARY = "FLEXNN_FAULTS_LIBRARY"
 BYTES_PER_SECOND = 40_000_000
 
 
-def moments(beside: Interrupter, action: Callable[[], object], count: int, rng: random.Random) -> list[float]:
-    """Return the milliseconds of ``count`` interrupts at random moments of an action."""
+def moments(
+    beside: Interrupter, action: Callable[[], object], count: int, rng: random.Random, limit_ms: float
+) -> list[Taken]:
+    """Return what ``count`` interrupts at random moments of an action took, and those that are late only as something
+    stood still.
+    """
     taken = []
     for _ in range(3):
         begun = time.monotonic()
         action()
         taken.append(time.monotonic() - begun)
     within_s = sorted(taken)[1]
-    found: list[float] = []
+    found: list[Taken] = []
     for _ in range(20 * count):
         took = beside.interrupted(action, max(rng.random() * within_s, 1e-6))
         if took is not None:
             found.append(took)
-        if len(found) == count:
+        if sum(not one.stood(limit_ms) for one in found) == count:
             break
     return found
 
@@ -106,42 +112,43 @@ class Stages:
             self.opened = None
 
 
-def blocked(beside: Interrupter, artifact: Path, least: int, count: int, rng: random.Random) -> list[float]:
-    """Return the milliseconds of interrupts while the device does not answer. This process has the library."""
+def blocked(beside: Interrupter, artifact: Path, batches: Sequence[int], count: int, rng: random.Random) -> None:
+    """Print what ``count`` interrupts take while the device does not answer. Runs have inputs of some ``batches`` in
+    turn. This process has the library.
+    """
     library = ctypes.CDLL(os.environ[LIBRARY])
-    x, found = feed(), list[float]()
+    inputs, least = [feed(batch) for batch in batches], smallest(artifact, 2, max(batches)) + (64 << 10)
 
     def forget() -> None:
         fd = os.open(artifact, os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(fd)
 
-    for number in range(count):
-        io = ("buffered", "direct")[number // 3 % 2]
+    for _ in range(count):
+        io = rng.choice(("buffered", "direct"))
         session = flexnn.Session(artifact, least, 2, io=io, profile="analytic")
-        session.run(None, x)
+        for x in inputs:
+            session.run(None, x)
 
         def opens(how: str = io) -> None:
-            flexnn.Session(artifact, least, 2, io=how, profile="analytic").run(None, x)
+            with flexnn.Session(artifact, least, 2, io=how, profile="analytic") as one:
+                one.run(None, inputs[0])
 
         def runs(one: flexnn.Session = session) -> None:
             while True:
-                one.run(None, x)
+                for x in inputs:
+                    one.run(None, x)
 
         def changes(one: flexnn.Session = session) -> None:
             one.memory = None
 
-        action = (opens, runs, changes)[number % 3]
+        action = rng.choice((opens, runs, changes))
         forget()
         library.faults_arm(0, ctypes.c_long(1), 1, 0, BLOCKED_MS)
-        took = beside.interrupted(action, 0.01 + rng.random() * BLOCKED_AFTER_S)
-        before, begun = times_of(os.getpid()), time.monotonic()
-        session.close()
-        closing = late_s(time.monotonic() - begun, before, times_of(os.getpid())) * 1e3
+        took = beside.interrupted(action, 0.01 + rng.random() * BLOCKED_AFTER_S, session.close)
         library.faults_disarm()
         if took is not None:
-            found.append(max(took, closing))
-    return found
+            print(*took, flush=True)
 
 
 def build_library(folder: Path) -> Path:
@@ -152,23 +159,30 @@ def build_library(folder: Path) -> Path:
     return library
 
 
-def blocked_apart(folder: Path, count: int, seed: int) -> list[float]:
+def blocked_apart(folder: Path, count: int, seed: int) -> list[Taken]:
     """Return what ``blocked`` finds in a process of its own."""
     library = build_library(folder)
     environment = {**ENVIRONMENT, "LD_PRELOAD": str(library), LIBRARY: str(library), "FAULTS_FOLDER": str(folder)}
     command = [sys.executable, "-m", "bench.faults", "interrupts", "--count", str(count), "--seed", str(seed)]
     done = subprocess.run([*command, "--blocked", str(folder)], env=environment, stdout=subprocess.PIPE, check=True)
-    return [float(line) for line in done.stdout.split()]
+    return [Taken(*map(float, line.split())) for line in done.stdout.splitlines()]
 
 
-def shown(name: str, found: list[float]) -> dict[str, Any]:
+def limit_of(name: str) -> float:
+    """Return the milliseconds that an interrupt of a stage may take."""
+    return SLOW_LIMIT_MS if name in SLOW else LIMIT_MS
+
+
+def shown(name: str, taken: Sequence[Taken]) -> dict[str, Any]:
     """Return a stage's row."""
-    found = sorted(found)
-    limit = SLOW_LIMIT_MS if name in SLOW else LIMIT_MS
+    limit = limit_of(name)
+    found = sorted(one.ms for one in taken if not one.stood(limit))
+    stood = [one.stood_ms for one in taken if one.stood(limit)]
     late = sum(took > limit for took in found)
     parts = {f"p{q}": found[min(len(found) * q // 100, len(found) - 1)] if found else 0.0 for q in (50, 95, 100)}
+    still = {"stood": len(stood), "stood_ms": max(stood, default=0.0)}
     ok = bool(found) and not late
-    return {"stage": name, "moments": len(found), **parts, "limit": limit, "late": late, "ok": ok}
+    return {"stage": name, "moments": len(found), **parts, "limit": limit, "late": late, **still, "ok": ok}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -183,9 +197,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rng = random.Random(seed)
     beside = Interrupter()
     if options.blocked:
-        artifact = compiled(options.blocked, "closed", 24)
-        least = smallest(artifact, 2) + (64 << 10)
-        print(*blocked(beside, artifact, least, options.count, rng), sep="\n", flush=True)
+        for kind, batches in (("closed", [1]), ("open", [1, 2])):
+            blocked(beside, compiled(options.blocked, kind, 24), batches, -(-options.count // 2), rng)
         os._exit(0)  # readers may wait for the device
     names = options.only or STAGES
     rows = []
@@ -196,13 +209,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if stage == "blocked":
                 found = blocked_apart(Path(name), each, seed)
             else:
-                found = moments(beside, stages.of(stage), each, rng)
+                found = moments(beside, stages.of(stage), each, rng, limit_of(stage))
                 stages.close()
             rows.append(shown(stage, found))
     write_json(options.json, rows)
-    grid = table(f"Ctrl-C: ms to the exception, seed {seed}", "stage", "moments", "p50", "p95", "most", "limit", "late")
+    heads = ("stage", "moments", "p50", "p95", "most", "limit", "late", "stood", "longest")
+    grid = table(f"Ctrl-C: ms to the exception, seed {seed}", *heads)
     for row in rows:
         figures = [f"{row[key]:.1f}" for key in ("p50", "p95", "p100")]
-        grid.add_row(row["stage"], str(row["moments"]), *figures, f"{row['limit']:.0f}", str(row["late"]))
+        counts = [f"{row['limit']:.0f}", str(row["late"]), str(row["stood"]), f"{row['stood_ms']:.0f}"]
+        grid.add_row(row["stage"], str(row["moments"]), *figures, *counts)
     tables(options.json).print(grid)
     return 0 if all(row["ok"] for row in rows) else 1

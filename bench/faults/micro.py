@@ -145,6 +145,50 @@ def _pictures() -> Parts:
     return nodes, [_port("x", FLOAT, ["n", 2, "h", "w"])], ["y"], constants
 
 
+def _phases() -> Parts:
+    """Products that share two weights, whose slices stay for a phase of the run where the budget is small."""
+    order = "aaaabbbb"
+    nodes = [helper.make_node("MatMul", [f"t{i}" if i else "x", name], [f"t{i + 1}"]) for i, name in enumerate(order)]
+    nodes.append(helper.make_node("Tanh", [f"t{len(order)}"], ["y"]))
+    return nodes, [_port("x", FLOAT, [2, 96])], ["y"], {name: _numbers(96, 96) / 5 for name in "ab"}
+
+
+def _bands() -> Parts:
+    """Convolutions of a large map, which goes in bands where the budget is small."""
+    nodes = [
+        helper.make_node("Conv", [f"t{i}" if i else "x", f"w{i}"], [f"t{i + 1}"], pads=[1, 1, 1, 1]) for i in range(3)
+    ]
+    nodes.append(helper.make_node("GlobalMaxPool", ["t3"], ["y"]))
+    constants = {f"w{i}": _numbers(8, 8 if i else 2, 3, 3) / 2 for i in range(3)}
+    return nodes, [_port("x", FLOAT, [1, 2, 64, 64])], ["y"], constants
+
+
+def _queries() -> Parts:
+    """An attention over many tokens, whose queries and output go in bands where the budget is small."""
+    tokens, heads, size = 160, 2, 16
+    width = heads * size
+    nodes = [helper.make_node("LayerNormalization", ["x", "g"], ["n"])]
+    for name in "qkv":
+        nodes.append(helper.make_node("MatMul", ["n", f"w{name}"], [f"m{name}"]))
+        nodes.append(helper.make_node("Reshape", [f"m{name}", "split"], [f"r{name}"]))
+        perm = [0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
+        nodes.append(helper.make_node("Transpose", [f"r{name}"], [f"h{name}"], perm=perm))
+    nodes += [
+        helper.make_node("MatMul", ["hq", "hk"], ["scores"]),
+        helper.make_node("Mul", ["scores", "scale"], ["scaled"]),
+        helper.make_node("Softmax", ["scaled"], ["parts"], axis=-1),
+        helper.make_node("MatMul", ["parts", "hv"], ["mixed"]),
+        helper.make_node("Transpose", ["mixed"], ["turned"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["turned", "join"], ["joined"]),
+        helper.make_node("MatMul", ["joined", "wo"], ["projected"]),
+        helper.make_node("Add", ["projected", "x"], ["y"]),
+    ]
+    constants: dict[str, NDArray[np.generic]] = {f"w{name}": _numbers(width, width) / 3 for name in "qkvo"}
+    constants |= {"g": np.ones(width, np.float32), "scale": np.array(size**-0.5, np.float32)}
+    constants |= {"split": np.array([1, tokens, heads, size]), "join": np.array([1, tokens, width])}
+    return nodes, [_port("x", FLOAT, [1, tokens, width])], ["y"], constants
+
+
 MICRO = {
     "layer": _layer,
     "narrow": _narrow,
@@ -158,9 +202,14 @@ MICRO = {
     "loop": _loop,
     "recurrent": _recurrent,
     "pictures": _pictures,
+    "phases": _phases,
+    "bands": _bands,
+    "queries": _queries,
 }
-IN_FILE = ("table",)
-"""Models that run in their smallest budget, where a table stays in the file."""
+TIGHT = {"table": 0, "phases": 48 << 10, "bands": 0, "queries": 0}
+"""Bytes beside their smallest budgets in which models run: a table then stays in the file, slices stay for a phase, and
+maps go in bands.
+"""
 SEVERAL = ("pictures",)
 """Models that run at two sizes: the second one has a template that is told by the first's."""
 

@@ -33,7 +33,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
 from bench.cli import cli
-from bench.faults.micro import IN_FILE, MICRO, SEVERAL, write_micro
+from bench.faults.micro import MICRO, SEVERAL, TIGHT, write_micro
 from bench.models.tiny import TINY
 from bench.mutate import EXTREMES, damage, meaning_of_artifact, reseal
 from flexnn._core import crc32c
@@ -48,8 +48,9 @@ HANG_SECONDS, HANG_EVERY = 600, 64
 WARM = 50
 """Mutations after which the process's peak is taken as that of a process that has done all kinds of work."""
 SHARES = {"layers": 2, "tiny_trees": 2, "tiny_recurrent": 0.5, "tiny_control": 0.5} | dict.fromkeys(MICRO, 2)
+SHARES |= dict.fromkeys(TIGHT, 0.5)
 """How often each model is damaged: a run of tiny_recurrent and tiny_control takes five times as long as one of the
-smallest."""
+smallest, and plans of tight budgets are searched for."""
 MEASURED = 0.1
 """The share of sessions that plan with what was measured of the machine: they plan twice, and plans are most of the
 time that a mutation takes."""
@@ -99,9 +100,9 @@ class Subject:
         self.content = artifact.read_bytes()
         self.meaning = meaning_of_artifact(artifact)
         self.memory = BUDGET
-        if self.name in IN_FILE:
+        if self.name in TIGHT:
             with flexnn.Session(artifact, memory=BUDGET, threads=1) as session:
-                self.memory = session.plan.minimum_memory
+                self.memory = session.plan.minimum_memory + TIGHT[self.name]
         self.sizes = (1, 2) if self.name in SEVERAL else (2,)
         self.outputs = run(artifact, self.memory, "analytic", self.sizes)
 

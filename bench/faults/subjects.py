@@ -46,10 +46,10 @@ def feed(batch: int = 1) -> Feed:
     return {"t0": np.random.default_rng(0).standard_normal((batch, CHANNELS, SIDE, SIDE)).astype(np.float32)}
 
 
-def smallest(artifact: Path, threads: int) -> int:
+def smallest(artifact: Path, threads: int, batch: int = 1) -> int:
     """Return the smallest budget of a chain's session."""
     with flexnn.Session(artifact, threads=threads, profile="analytic") as session:
-        session.run(None, feed())
+        session.run(None, feed(batch))
         return session.plan.minimum_memory
 
 

@@ -38,6 +38,7 @@ cdef class Recording:
         tape.operands = <const uint32_t *>_array(buffers, operands, sizeof(uint32_t), "operands", &tape.operand_count)
         tape.buffer_count, tape.counter_count, tape.looks_ahead = buffer_count, counter_count, looks_ahead
         tape.input_count = input_count
+        engine.rest()  # making it waits for the device, and no signal would end that
         engine.busy = True
         try:
             with nogil:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from _thread import allocate_lock, start_new_thread  # threading takes a twentieth of what importing flexnn may
 
 from flexnn._core import OpenFile
+from flexnn.apart import apart
 
 from .ir import GraphError
 
@@ -65,31 +65,8 @@ class Descriptor:
 
 
 def _read_apart(fd: int, view: memoryview, offset: int) -> int:
-    """Fill ``view`` from ``offset`` in a thread with its own descriptor and buffer; return how many bytes came. The
-    thread may go on when the caller is gone.
-    """
-    own = OpenFile(f"/proc/self/fd/{fd}", os.O_RDONLY)
-    buffer, found, done = bytearray(len(view)), list[int | BaseException](), allocate_lock()
-    done.acquire()
-
-    def read() -> None:
-        try:
-            found.append(os.preadv(own.fd, [buffer], offset))
-        except BaseException as error:
-            found.append(error.with_traceback(None))
-        finally:
-            done.release()
-
-    try:
-        start_new_thread(read, ())
-    except RuntimeError:  # no threads are left
-        return os.preadv(fd, [view], offset)
-    done.acquire()
-    count = found.pop()
-    if isinstance(count, BaseException):
-        try:
-            raise count
-        finally:  # its frames hold it, and a descriptor and the buffer with it, until Python collects garbage
-            del count, read
+    """Fill ``view`` from ``offset`` in a thread with its own descriptor and buffer; return how many bytes came."""
+    own, buffer = OpenFile(f"/proc/self/fd/{fd}", os.O_RDONLY), bytearray(len(view))
+    count = apart(lambda: os.preadv(own.fd, [buffer], offset))
     view[:count] = memoryview(buffer)[:count]
     return count

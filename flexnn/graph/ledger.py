@@ -6,10 +6,11 @@ is alive is counted while ``counting`` lasts, and what would exceed the total is
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Self
+from weakref import ref
 
 from .allowance import allowance
 from .ir import Array, GraphError
@@ -18,15 +19,42 @@ TOTAL_BYTES = 1 << 30
 """Bytes that may be alive, beside twice the bytes of the constants that the model states."""
 
 
+class _Counted(ref[Array]):
+    """Entry for an array that counts. It adds itself to a list when the array is gone: nothing of Python's runs then,
+    as a Ctrl-C that came meanwhile would be lost.
+    """
+
+    __slots__ = ("identity", "nbytes")
+
+    def __new__(cls, owner: Array, gone: list[ref[Array]]) -> Self:
+        return super().__new__(cls, owner, gone.append)
+
+    def __init__(self, owner: Array, gone: list[ref[Array]]) -> None:
+        self.identity, self.nbytes = id(owner), owner.nbytes
+
+
 class Ledger:
     """Bytes of arrays that are alive. ``most``: how many may be."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.alive = 0
         self.refusal = ""
         """Text of the last refusal; "": nothing was refused."""
-        self._owners: set[int] = set()
+        self._counted: dict[int, _Counted] = {}
+        """Entries, by the identities of their arrays."""
+        self._gone: list[ref[Array]] = []
+        """Entries of arrays that are gone, until somebody asks."""
+        self._alive_bytes = 0
+
+    @property
+    def alive(self) -> int:
+        """Bytes that are alive."""
+        while self._gone:
+            gone = self._gone.pop()
+            assert isinstance(gone, _Counted)
+            del self._counted[gone.identity]
+            self._alive_bytes -= gone.nbytes
+        return self._alive_bytes
 
     @property
     def left(self) -> int:
@@ -50,17 +78,14 @@ class Ledger:
     def add(self, arrays: Iterable[Array | None], given: Iterable[Array | None] = ()) -> None:
         """Count arrays for as long as they live, but for those in the memory of ``given``."""
         known = {id(_owner(array)) for array in given if array is not None}
+        alive = self.alive  # identities of arrays that are gone may be those of others now
         for array in arrays:
             owner = _owner(array) if array is not None else None
-            if owner is None or id(owner) in known or id(owner) in self._owners:
+            if owner is None or id(owner) in known or id(owner) in self._counted:
                 continue
-            self._owners.add(id(owner))
-            self.alive += owner.nbytes
-            weakref.finalize(owner, self._drop, id(owner), owner.nbytes)
-
-    def _drop(self, owner: int, nbytes: int) -> None:
-        self._owners.discard(owner)
-        self.alive -= nbytes
+            self._counted[id(owner)] = counted = _Counted(owner, self._gone)
+            alive += counted.nbytes
+        self._alive_bytes = alive
 
 
 _CURRENT: ContextVar[Ledger | None] = ContextVar("ledger", default=None)

@@ -132,9 +132,10 @@ class Arena:
             self._slots_at = slots_at
             self._engine.trim()
         except BaseException:
-            for segment in list(self._open):
-                self._close(segment)
-            self._engine.trim()
+            if self._engine.core.rest(patient=False):  # else the next run closes them, when the device has answered
+                for segment in list(self._open):
+                    self._close(segment)
+                self._engine.trim()
             raise
         self._count_open()
 

@@ -32,6 +32,8 @@ outputs that callers hold.
 """
 LOOKS = 32
 """Runs of a pool from one look at what the sessions' weights are worth to the next."""
+LEAVES = 4
+"""Times 10 ms that a session which leaves a pool waits for a device; after that, a later call closes it."""
 WORTH = 0.9
 """Weights move where the runs of all sessions then take at most this part of the time."""
 
@@ -257,6 +259,10 @@ class SharedArena:
         if self.watcher is not None:
             for seat in self.seats:
                 seat.member.curve()
+
+    def may_leave(self) -> bool:
+        """Return whether nothing is read, perhaps after a moment: a seat that leaves waits until then."""
+        return any(self.engine.core.rest(patient=False) for _ in range(LEAVES))
 
     def leave(self, seat: Seat, fd: int) -> None:
         """Give back what a seat has, and forget its file."""

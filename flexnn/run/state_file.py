@@ -12,14 +12,15 @@ import os
 import stat
 import struct
 from collections.abc import Iterator, Sequence
-from io import BufferedReader
-from typing import BinaryIO, NamedTuple
+from io import SEEK_CUR, SEEK_SET, BufferedReader, RawIOBase
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from flexnn._core import crc32c
 from flexnn.errors import StateError
 from flexnn.files import replacing
+from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ir import Array
 
 MAGIC, VERSION = b"FLXSTATE", 1
@@ -60,6 +61,31 @@ def save(path: str, model: bytes, parts: Sequence[tuple[Sequence[Array], int]]) 
             file.write(_CHECKSUM.pack(checksum))
 
 
+class _Stream(RawIOBase):
+    """An open file as a stream: signals are seen while its device does not answer."""
+
+    def __init__(self, file: Descriptor) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._file.fd
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        self._at = {SEEK_SET: 0, SEEK_CUR: self._at}[whence] + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.read_some(memoryview(buffer).cast("B"), self._at)
+        self._at += count
+        return count
+
+
 class _Part(NamedTuple):
     """States in a file, whose header and rows are right."""
 
@@ -75,7 +101,7 @@ class Checked(NamedTuple):
     """An open file whose headers and rows are right."""
 
     path: str
-    file: BufferedReader
+    file: BufferedReader[Any]
     parts: list[_Part]
 
     def read(self) -> list[int]:
@@ -96,8 +122,9 @@ class Checked(NamedTuple):
 @contextlib.contextmanager
 def checked(path: str, model: bytes, parts: Sequence[Sequence[Array]]) -> Iterator[Checked]:
     """Open a file of these states, and check it all. Raises StateError, OSError."""
-    with open(path, "rb", opener=_opened) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    opened = Descriptor(path, os.O_NONBLOCK)  # a FIFO must not make us wait
+    with contextlib.closing(opened), BufferedReader(_Stream(opened)) as file:
+        if not stat.S_ISREG(os.fstat(opened.fd).st_mode):
             raise StateError(f"{path}: not a plain file")
         found = [_checked_part(file, path, model, states) for states in parts]
         if file.read(1):
@@ -105,7 +132,7 @@ def checked(path: str, model: bytes, parts: Sequence[Sequence[Array]]) -> Iterat
         yield Checked(path, file, found)
 
 
-def _checked_part(file: BufferedReader, path: str, model: bytes, states: Sequence[Array]) -> _Part:
+def _checked_part(file: BufferedReader[Any], path: str, model: bytes, states: Sequence[Array]) -> _Part:
     length = _read_head(file, path, model, states)
     begin = file.tell()
     left = sum(run.nbytes for run in _runs(states, length))
@@ -120,10 +147,6 @@ def _checked_part(file: BufferedReader, path: str, model: bytes, states: Sequenc
     if file.read(_CHECKSUM.size) != _CHECKSUM.pack(checksum):
         raise StateError(f"{path}: the file is damaged: its checksum does not match")
     return _Part(begin, states, length, checksum)
-
-
-def _opened(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a FIFO must not make us wait
 
 
 def _read_head(file: BinaryIO, path: str, model: bytes, states: Sequence[Array]) -> int:

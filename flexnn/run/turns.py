@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import RLock  # threading takes a twentieth of what importing flexnn may
 from collections.abc import Callable
 from typing import ClassVar, Protocol, TypeVar
 from weakref import WeakSet
+
+from flexnn._core import TurnLock
 
 from .engine import SessionError
 
@@ -31,11 +32,13 @@ class Turns:
         self.is_foreign = False
         """Whether this is a process that was forked since; the lock may be held by a thread that it does not have."""
         Turns._all.add(self)
-        self.lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
+        self.lock = TurnLock()  # also for the thread that has it: a signal handler may call while a run goes on
         self.is_busy = False
         """Whether a call goes on."""
+        self.may_leave: Callable[[], bool] = lambda: True
+        """Whether closing a run need not wait for a device. A session's engine goes with it, and does not wait."""
         self._leaving: list[Closes] = []
-        """Runs of sessions that were closed; they are closed when no call goes on."""
+        """Runs of sessions that were closed; they are closed when no call goes on and they may leave."""
 
     @classmethod
     def forked(cls) -> None:
@@ -65,31 +68,37 @@ class Turns:
 
     def take_if_free(self, call: Callable[[], _T], failed: Callable[[BaseException], None]) -> None:
         """Do ``call`` unless another call goes on."""
-        if self.lock.acquire(blocking=False):
-            try:
-                if not self.is_busy:
-                    self.take(call, failed)
-            finally:
-                self.lock.release()
 
-    def leave(self, run: Closes | None, *, waits: bool = True) -> None:
+        def taken() -> None:
+            if not self.is_busy:
+                self.take(call, failed)
+
+        self.lock.if_free(taken)
+
+    def leave(self, run: Closes | None, *, waits: bool = True, is_last: bool = False) -> None:
         """Close a run, and those that were to be closed before, after the call that goes on; without ``waits``, the
-        thread that calls now closes them.
+        thread that calls now closes them. ``is_last``: then all others may leave, too.
         """
+        if is_last:
+            self.may_leave = lambda: True
         if run is not None:
-            self._leaving.append(run)
-        if self.lock.acquire(waits):
-            try:
+            self._leaving.insert(0 if is_last else len(self._leaving), run)
+        if waits:
+            with self.lock:
                 self._release()
-            finally:
-                self.lock.release()
+        else:
+            self.lock.if_free(self._release)
 
     def _release(self) -> None:
         while self._leaving and not self.is_busy:
-            run = self._leaving[0]
-            run.close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
-            if run in self._leaving:  # a signal handler may have been here
-                self._leaving.remove(run)
+            self.is_busy = True  # what a signal handler closes meanwhile comes in its turn
+            try:
+                if not self.may_leave():
+                    break
+                self._leaving[0].close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
+                del self._leaving[0]
+            finally:
+                self.is_busy = False
 
 
 os.register_at_fork(after_in_child=Turns.forked)

@@ -12,7 +12,7 @@ import pytest
 
 import flexnn
 from tests.support import faults
-from tests.support.sessions import smallest, write_model
+from tests.support.sessions import feed, smallest, write_branched_model, write_model
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +25,34 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(flexnn.compile(write_model(tmp_path_factory.mktemp("blocked") / "small.onnx")))
 
 
+@pytest.fixture(scope="module")
+def open_artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("blocked")
+    return Path(flexnn.compile(write_branched_model(folder / "open.onnx", 12, batch="n")))
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("io", ["buffered", "direct"])
-@pytest.mark.parametrize("when", ["run", "open", "memory", "run, memory", "drop"])
+@pytest.mark.parametrize("when", ["run", "open", "memory", "run, memory", "drop", "pool"])
 def test_ctrl_c(library: Path, artifact: Path, io: str, when: str) -> None:
     """Took 2.8 s, and closing as long, or letting go of what nobody had closed."""
     printed = faults.run(
         library, artifact.parent, "tests.attacks.blocked", artifact, smallest(artifact) + (64 << 10), io, when
     )
+    figures = dict(line.split() for line in printed.splitlines())
+    assert 0 <= float(figures["interrupt"]) < 0.2
+    assert float(figures.get("close", 0)) < 0.2
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("io", ["buffered", "direct"])
+@pytest.mark.parametrize("when", ["run", "open", "memory", "run, memory"])
+def test_ctrl_c_with_open_shapes(library: Path, open_artifact: Path, io: str, when: str) -> None:
+    """A change of budget took 2.9 s: what it had bound was closed, which waited for the device."""
+    with flexnn.Session(open_artifact, threads=2, profile="analytic") as session:
+        session.run(None, feed())
+        least = session.plan.minimum_memory + (64 << 10)
+    printed = faults.run(library, open_artifact.parent, "tests.attacks.blocked", open_artifact, least, io, when)
     figures = dict(line.split() for line in printed.splitlines())
     assert 0 <= float(figures["interrupt"]) < 0.2
     assert float(figures.get("close", 0)) < 0.2

@@ -18,6 +18,7 @@ import flexnn
 from flexnn.run import state_file, stateful
 from flexnn.run.engine import BoundProgram
 from tests.support.decoders import USUAL, write_grouped
+from tests.support.elsewhere import Elsewhere, stopping
 from tests.support.pairs import SMALL, write_pair
 
 IDS = np.random.default_rng(1).integers(0, USUAL.vocabulary, (1, 60))
@@ -85,6 +86,20 @@ def test_rows_that_change_while_they_are_read_leave_no_state(
     path.write_bytes(good)
     session.load_state(path)
     assert session.state_length == 20
+
+
+def test_a_device_that_does_not_answer(
+    session: flexnn.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C came when the device answered. The state that there was stays."""
+    expected, path, work = next_token(session), tmp_path / "state", Elsewhere()
+    session.save_state(path)
+    with stopping(), monkeypatch.context() as patch:
+        patch.setattr(os, "preadv", work.preadv)
+        work.interrupts(lambda: session.load_state(path))
+    np.testing.assert_array_equal(next_token(session), expected)
+    session.load_state(path)
+    np.testing.assert_array_equal(next_token(session), expected)
 
 
 class Fails:

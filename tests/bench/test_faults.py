@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from bench.faults import endurance, interrupts, moments
-from bench.process import module
+from bench.process import ENVIRONMENT, module
 from tests.support import faults
 
 
@@ -47,7 +51,7 @@ def test_a_long_call_is_late() -> None:
         sum(numbers)
         took = time.thread_time() - started
         found = [beside.interrupted(lambda: [sum(numbers) for _ in range(3)], after) for after in (0.01, 0.02, 0.03)]
-    late = [ms for ms in found if ms is not None]
+    late = [one.ms for one in found if one is not None]
     assert late
     assert max(late) > took * 1e3 / 4
     assert max(late) < took * 1e3 * 4
@@ -60,8 +64,68 @@ def test_waiting_for_a_cpu_is_not_late() -> None:
     assert moments.late_s(0.1, before, moments.Times(1.0, 2.0, 3.07)) == pytest.approx(0.03)  # slept beside one
 
 
+def taken(*ms: float, stood: float = 0.0) -> list[moments.Taken]:
+    return [moments.Taken(one, stood) for one in ms]
+
+
 def test_what_is_late_is_found() -> None:
-    row = interrupts.shown("run", [1.0, 60.0])
+    row = interrupts.shown("run", taken(1.0, 60.0))
     assert row["late"] == 1
     assert not row["ok"]
-    assert interrupts.shown("compile", [60.0, 200.0])["ok"]
+    assert interrupts.shown("compile", taken(60.0, 200.0))["ok"]
+
+
+def test_what_stood_still_is_counted_apart() -> None:
+    row = interrupts.shown("run", taken(1.0, 2.0) + taken(2440.0, 2430.0, stood=2400.0) + taken(9.0, stood=5.0))
+    assert (row["moments"], row["late"], row["stood"], row["stood_ms"]) == (3, 0, 2, 2400.0)
+    assert row["ok"]
+    for ms in (2500.0, math.inf):  # late all the same, and what went on
+        assert interrupts.shown("run", taken(1.0) + taken(ms, stood=2400.0))["late"] == 1
+
+
+STILL_S = 0.3
+STANDING = """
+import os, signal, sys, time
+from bench.faults.moments import Interrupter
+
+numbers = range(30_000_000)  # half a second in one call, which sees no signal
+first, who = os.getpid(), sys.argv[1].split()
+with Interrupter() as beside:
+    processes = [{{"first": first, "beside": beside.process}}[one] for one in who]
+    if not os.fork():
+        time.sleep(0.1)
+        for one in processes:
+            os.kill(one, signal.SIGSTOP)
+        time.sleep({still})
+        for one in processes:
+            os.kill(one, signal.SIGCONT)
+        os._exit(0)
+    found = beside.interrupted(lambda: sum(numbers), 0.02)
+    print(*(found or ()))
+"""
+
+
+@pytest.mark.parametrize("who", ["first beside", "first", "beside", ""])
+def test_standing_still_is_not_late(who: str) -> None:
+    """Processes that were stopped and went on made Ctrl-C seem 3 s late."""
+    command = [sys.executable, "-c", STANDING.format(still=STILL_S), who]
+    said = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    if not said:
+        pytest.skip("the machine is so busy that the moment is not known")
+    found = moments.Taken(*map(float, said))
+    if who:
+        assert found.stood_ms > STILL_S * 900
+        assert found.stood(found.ms - STILL_S * 900)
+    else:
+        assert not found.stood(50.0)
+
+
+def test_what_goes_on_is_late() -> None:
+    def swallows() -> None:
+        with contextlib.suppress(moments.InterruptError):
+            time.sleep(0.1)
+
+    with moments.Interrupter() as beside:
+        found = beside.interrupted(swallows, 0.02)
+    assert found is not None
+    assert math.isinf(found.ms)

@@ -1,0 +1,162 @@
+"""Attack: at random moments of all that a pool does, a signal handler raises, closes a session, runs one, opens one or
+changes the budget; meanwhile another thread runs.
+
+Answer: calls end or raise SessionError, no run has a wrong number, budgets are kept, and nothing is left at the end.
+FLEXNN_MOMENTS: calls that may be interrupted (150).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flexnn
+from flexnn.pool import open_pool_for_tests
+from tests.support.hangs import wait_until
+from tests.support.sessions import write_branched_model
+
+MOMENTS = int(os.environ.get("FLEXNN_MOMENTS", "150"))
+WITHIN_S = 0.03
+BATCHES = {"closed": (1,), "open": (1, 2, 3)}
+MAY = (flexnn.SessionError, flexnn.BudgetError)
+
+
+class Stop(Exception):  # noqa: N818 (no error)
+    """Raised by a signal handler, as KeyboardInterrupt is by Ctrl-C."""
+
+
+def feed(batch: int) -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(batch).standard_normal((batch, 128, 8, 8), np.float32)}
+
+
+class Attack:
+    """A pool, its sessions, and what interrupts them."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.rng, self.seed = random.Random(seed), seed
+        self.paths = {
+            "closed": flexnn.compile(write_branched_model(folder / "closed.onnx", 4)),
+            "open": flexnn.compile(write_branched_model(folder / "open.onnx", 3, batch="n")),
+        }
+        self.expected: dict[tuple[str, int], np.ndarray] = {}
+        for name, path in self.paths.items():
+            with flexnn.Session(path, threads=1, profile="analytic") as session:
+                for batch in BATCHES[name]:
+                    self.expected[name, batch] = session.run(None, feed(batch))[0]
+        self.pool = open_pool_for_tests(None, 2, poison=True)
+        self.sessions: list[tuple[str, flexnn.Session]] = []
+        self.wrong: list[str] = []
+        self.open()
+        self.open()
+        least = self.pool.minimum_memory + (1 << 20)
+        self.budgets = [None, 2 * least, 3 * least]
+        self.interrupts = 0
+
+    def open(self) -> None:
+        name = self.rng.choice(list(self.paths))
+        self.sessions.append((name, self.pool.open(self.paths[name])))
+
+    def run(self, one: tuple[str, flexnn.Session] | None = None) -> None:
+        name, session = one or self.rng.choice(self.sessions)
+        batch = self.rng.choice(BATCHES[name])
+        (y,) = session.run(None, feed(batch))
+        expected = self.expected[name, batch]
+        if not np.abs(y - expected).max() <= 1e-3 * np.abs(expected).max():
+            self.wrong.append(f"{name}, batch {batch}")
+
+    def close(self) -> None:
+        if len(self.sessions) > 1:
+            self.sessions.pop(self.rng.randrange(len(self.sessions)))[1].close()
+
+    def change(self) -> None:
+        self.pool.memory = self.rng.choice(self.budgets)
+
+    def look(self) -> None:
+        memory = self.pool.memory
+        assert memory is None or self.pool.session_bytes <= memory
+
+    def stop(self) -> None:
+        raise Stop
+
+    def handler(self, *_: object) -> None:
+        self.interrupts += 1
+        with contextlib.suppress(*MAY):
+            self.rng.choice([self.stop, self.stop, self.close, self.run, self.open, self.change, self.look])()
+
+    def step(self) -> None:
+        """Do something, which a signal handler may interrupt."""
+        act: Callable[[], None] = self.rng.choice([self.run, self.run, self.open, self.close, self.change, self.look])
+        if len(self.sessions) > 4:
+            act = self.close
+        try:
+            signal.setitimer(signal.ITIMER_REAL, max(self.rng.random() * WITHIN_S, 1e-6))
+            with contextlib.suppress(*MAY):
+                act()
+        except Stop:
+            pass
+        while signal.getitimer(signal.ITIMER_REAL)[0]:
+            with contextlib.suppress(Stop):
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def judge(self) -> None:
+        """Check what holds after each step, where nothing interrupts."""
+        memory, told = self.pool.memory, self.pool.statistics()
+        assert memory in self.budgets
+        if memory is not None:
+            assert self.pool.session_bytes <= memory
+            assert told["engine_bytes"] <= memory
+        assert told["sessions"] >= len(self.sessions)
+        assert not self.wrong, self.wrong
+
+
+def state() -> list[int]:
+    """Return the numbers of descriptors and of threads."""
+    gc.collect()
+    return [len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))]
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a thread"])
+def test_random_moments(tmp_path: Path, beside: bool) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    Attack(tmp_path, seed).pool.close()  # what sessions leave is there
+    before = state()
+    attack = Attack(tmp_path, seed)
+    own, is_over = attack.sessions[0], threading.Event()
+
+    def run() -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(*MAY):
+                attack.run(own)
+
+    other = threading.Thread(target=run)
+    if beside:
+        attack.sessions.remove(own)
+        other.start()
+    handler = signal.signal(signal.SIGALRM, attack.handler)
+    try:
+        for _ in range(MOMENTS):
+            attack.step()
+            attack.judge()
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+        is_over.set()
+        if beside:
+            other.join()
+    assert attack.interrupts > MOMENTS // 10
+    attack.pool.memory = None
+    for one in attack.sessions:
+        attack.run(one)
+    attack.judge()
+    attack.pool.close()
+    attack.sessions.clear()
+    wait_until(lambda: state() == before)
