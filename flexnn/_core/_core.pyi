@@ -122,7 +122,9 @@ def place_streams(
     from_top: bool = False,
     is_large: bool = False,
 ) -> None: ...
-def trail_replay(operations: _I32, conditions: _I32, values: _I64) -> bool: ...
+def trail_replay(
+    operations: _I32, conditions: _I32, values: _I64, givens: _I32 | None = None, given: Sequence[int] = ()
+) -> bool: ...
 
 BANDS_BARRED: int
 BANDS_NO_START: int

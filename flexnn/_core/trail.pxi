@@ -15,13 +15,26 @@ TRAIL_FUNCTIONS = _names_of_functions()
 TRAIL_FLOATS = (FX_TRAIL_FLOAT_A, FX_TRAIL_FLOAT_B)
 
 
-def trail_replay(operations, conditions, values):
-    """fx_trail_replay: fills ``values`` (int64); whether every condition holds. ``operations`` and ``conditions`` are
-    int32 [rows, 4]. ValueError if a row is malformed."""
+def trail_replay(operations, conditions, values, givens=None, given=()):
+    """fx_trail_replay: fills ``values`` (int64), those at indices ``givens`` (int32) with the numbers that are ``given``;
+    whether every condition holds. ``operations`` and ``conditions`` are int32 [rows, 4]. ValueError if a row is
+    malformed, or an index; OverflowError for a number that 64 bits do not hold."""
     cdef _Buffer rows = _Buffer(operations), decisions = _Buffer(conditions), numbers = _Buffer(values, True)
+    cdef _Buffer places
     cdef fx_trail trail
     cdef fx_status status
     cdef int holds = 0
+    cdef Py_ssize_t i, index
+    cdef int64_t *filled = <int64_t *>numbers.view.buf
+    if givens is not None:
+        places = _Buffer(givens)
+        if places.view.len != 4 * <Py_ssize_t>len(given):
+            raise ValueError("there are more or fewer numbers than are given")
+        for i, number in enumerate(given):
+            index = (<const int32_t *>places.view.buf)[i]
+            if index < 0 or 8 * (index + 1) > numbers.view.len:
+                raise ValueError("the index of a number that is given is out of range")
+            filled[index] = number
     if rows.view.len % (4 * FX_TRAIL_ROW) or decisions.view.len % (4 * FX_TRAIL_ROW) or numbers.view.len % 8:
         raise ValueError("a trail has rows of four 32-bit integers, and 64-bit numbers")
     trail.operations, trail.operation_count = <const int32_t *>rows.view.buf, rows.view.len // (4 * FX_TRAIL_ROW)
@@ -29,7 +42,7 @@ def trail_replay(operations, conditions, values):
     trail.condition_count = decisions.view.len // (4 * FX_TRAIL_ROW)
     trail.value_count = numbers.view.len // 8
     with nogil:
-        status = fx_trail_replay(&trail, <int64_t *>numbers.view.buf, &holds)
+        status = fx_trail_replay(&trail, filled, &holds)
     if status != FX_OK:
         raise ValueError(f"trail: {fx_status_text(status).decode()}")
     return bool(holds)

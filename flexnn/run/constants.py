@@ -5,7 +5,7 @@ of new inputs of the graph, one input for each type.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from weakref import ref
 
 import numpy as np
@@ -60,14 +60,18 @@ class Packing:
 
     def told(self, template: LikeTemplate) -> Packing:
         """Return the packing of a template that is told by the one of this packing: the same constants in its order."""
-        made, order = Packing([], []), template.likeness.order.tolist()
+        made, roots = Packing([], []), template.find_columns()[3]
         made._dtypes, made._arrays, made._last, made._read = self._dtypes, self._arrays, self._last, self._read
-        made._kept = [[order[i] for i in tensors] for tensors in self._kept]
-        roots = template.find_columns()[3]
+        if self._places is None:
+            self._places = self._found_places()
+        members, ends = template.likeness.order[self._places[0]], self._places[1]
         is_kept = np.zeros(len(roots), np.bool_)
-        is_kept[list(chain.from_iterable(made._kept))] = True
+        is_kept[members] = True
         parts = np.flatnonzero(is_kept[roots] & (roots != np.arange(len(roots))))
-        made._views = dict(zip(parts.tolist(), roots[parts].tolist(), strict=True))
+        pairs = np.stack((parts, roots[parts]), axis=1).astype(np.int32)
+        made._places, made._views = (members.astype(np.int32), ends, pairs), dict(pairs.tolist())
+        flat: list[int] = members.tolist()
+        made._kept = [flat[first:end] for first, end in pairwise([0, *ends.tolist()])]
         return made
 
     def fitting(self, graph: Graph) -> Packing:

@@ -78,10 +78,23 @@ def test_sizes_of_other_lengths_are_refused() -> None:
 def test_sizes_of_another_graph_are_in_its_order() -> None:
     """Pairs that differ need another plan; indices out of range and lists of other lengths are refused."""
     given = arguments()
-    program = Chain(layers=2, side=6, channels=32).program
+    program = Chain(layers=2, side=6, channels=32, slots=1).program
     nodes, steps = program["nodes"], program["steps"]
-    given |= {"nodes": nodes, "steps": steps, "step_counts": np.ones(len(nodes), np.int32)}
-    given |= {"zeros_count": program["zeros_count"], "moved": np.zeros((0, 3), np.int32)}
+    count, each = len(nodes), list(range(len(nodes)))
+    rows = {
+        "step_counts": np.bincount(steps["node"]),
+        "working": each,
+        "order": range(2 + count),
+        "moved": np.zeros((0, 3)),
+    }
+    rows |= {"first": [0, 0, *each], "last": [count - 1, count - 1, *each]}
+    given |= {
+        "nodes": nodes,
+        "steps": steps,
+        "zeros_count": program["zeros_count"],
+        "places": 64 * np.arange(2 + count),
+    }
+    given |= {name: np.array(row, np.int32) for name, row in rows.items()}
     refit = _core.Refit(**given)
     params, none = nodes["params"].copy(), np.zeros((3, 0), np.int32)
     made = nodes.copy(), steps.copy()
