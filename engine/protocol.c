@@ -455,8 +455,7 @@ void fx_turns_restart(fx_engine *e) {
     atomic_store(&e->turns_known, 0);
     for (int i = 0; i < FX_RUNS; i++)
         atomic_store(&e->bytes_read[i], 0);
-    e->ahead_count = 0;
-    e->must_restart = 0;
+    e->ahead_count = e->must_restart = 0;
 }
 
 void fx_turns_announce(fx_bound *b, fx_bound *const *next, uint32_t next_count) {

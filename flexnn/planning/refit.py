@@ -47,7 +47,7 @@ class Sizes(NamedTuple):
 
 
 class Refitted(NamedTuple):
-    """What a plan becomes at other sizes."""
+    """A program for other sizes, made of a plan."""
 
     program: Program
     working_bytes: int

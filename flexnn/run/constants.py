@@ -36,7 +36,7 @@ class Packing:
         self._views = {i: root for i, (_, root, _) in enumerate(tensors) if root in kept}
         """Constants of which other tensors are a part, by the other."""
         self._places: tuple[Array, Array, Array] | None = None
-        """What ``_core.trail_pack`` takes, once ``sizes`` was asked."""
+        """Arrays that ``_core.trail_pack`` takes, once ``sizes`` was asked."""
         self._read: list[Array | None] | None = None
         """Indices of the numbers that decide each new input, once ``arrays_at`` was asked; None: it has one value."""
         self._last: dict[int, tuple[bytes, ref[Array]]] = {}

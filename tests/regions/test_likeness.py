@@ -19,7 +19,7 @@ node = onnx.helper.make_node
 
 
 def in_order(sizes: Sizes, found: Likeness) -> Sizes | None:
-    """What the core does with sizes of a graph that is like another one (fx_refit_order), in numpy."""
+    """Sizes of a graph as those of one that it is like, as the core orders them (fx_refit_order), in numpy."""
     (one, other), order = found.also, found.order
     if (sizes.nbytes[one] != sizes.nbytes[other]).any() or (sizes.offsets[one] != sizes.offsets[other]).any():
         return None
