@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #define HUGE_BYTES ((int64_t)2 << 20)
+#define ROOM_BYTES ((int64_t)4 << 20) /* of room, beside as many as are needed */
+#define ROOMY_MAX ((int64_t)1 << 36)
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14; older ones return an error */
 #endif
@@ -28,22 +30,34 @@ static uintptr_t rest_of(const fx_arena *a, int64_t size) {
     return a->ends_whole ? (uintptr_t)(HUGE_BYTES - size % HUGE_BYTES) % HUGE_BYTES : 0;
 }
 
-/* Zeroed memory, aligned. */
-static char *map(const fx_arena *a, int64_t bytes) {
-    const int64_t size = fx_arena_size(bytes), spare = size >= HUGE_BYTES ? HUGE_BYTES : 0;
-    char *start = mmap(NULL, (size_t)(size + spare), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+/* Addresses for `room` bytes, aligned, of which the first `size` are zeroed memory; NULL: there are none. */
+static char *map_room(const fx_arena *a, int64_t size, int64_t room) {
+    const int64_t spare = room >= HUGE_BYTES ? HUGE_BYTES : 0;
+    const int prot = room > size ? PROT_NONE : PROT_READ | PROT_WRITE;
+    char *start = mmap(NULL, (size_t)(room + spare), prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
         return NULL;
-    if (!spare)
-        return start;
-    const ptrdiff_t before = (ptrdiff_t)((rest_of(a, size) - (uintptr_t)start) % HUGE_BYTES);
+    const ptrdiff_t before = spare ? (ptrdiff_t)((rest_of(a, size) - (uintptr_t)start) % HUGE_BYTES) : 0;
     char *arena = start + before;
     if (before)
         munmap(start, (size_t)before);
     if (before < spare)
-        munmap(arena + size, (size_t)(spare - before));
-    take_huge_pages(arena, size);
+        munmap(arena + room, (size_t)(spare - before));
+    if (room > size && mprotect(arena, (size_t)size, PROT_READ | PROT_WRITE)) {
+        munmap(arena, (size_t)room);
+        return NULL;
+    }
+    if (size >= HUGE_BYTES)
+        take_huge_pages(arena, size);
     return arena;
+}
+
+/* The same with room to grow, where the arena is to have some and the system has the addresses. */
+static char *map(const fx_arena *a, int64_t bytes, int64_t *room) {
+    const int64_t size = fx_arena_size(bytes), most = 2 * size + ROOM_BYTES;
+    char *roomy = a->is_roomy && size < ROOMY_MAX ? map_room(a, size, most) : NULL;
+    *room = roomy ? most : size;
+    return roomy ? roomy : map_room(a, size, size);
 }
 
 /* Moves whole pages to where others are mapped. No bytes are copied, so there are never two arenas in memory. An arena
@@ -59,8 +73,14 @@ static int64_t move_pages(char *from, char *to, int64_t size) {
     return moved < half ? moved : half + move_pages(from + half, to + half, size - half);
 }
 
-static void unmap(char *memory, int64_t bytes) {
-    munmap(memory, (size_t)fx_arena_size(bytes));
+/* Takes pages of its room; an arena that has it keeps its place. */
+static fx_status widen(fx_arena *a, int64_t bytes) {
+    const int64_t before = fx_arena_size(a->bytes), size = fx_arena_size(bytes);
+    if (size > before && mprotect(a->memory + before, (size_t)(size - before), PROT_READ | PROT_WRITE))
+        return FX_ERR_MEMORY;
+    take_huge_pages(a->memory, size);
+    a->bytes = bytes;
+    return FX_OK;
 }
 
 fx_status fx_arena_grow(fx_arena *a, int64_t bytes) {
@@ -68,22 +88,28 @@ fx_status fx_arena_grow(fx_arena *a, int64_t bytes) {
         return FX_ERR_RUNNING;
     if (a->memory && bytes <= a->bytes)
         return FX_OK;
-    char *larger = fx_arena_is_lost(a) ? NULL : map(a, bytes);
+    if (a->memory && bytes <= a->room)
+        return widen(a, bytes);
+    int64_t room = 0;
+    char *larger = fx_arena_is_lost(a) ? NULL : map(a, bytes, &room);
     if (!larger)
         return FX_ERR_MEMORY;
     const int64_t size = a->memory ? fx_arena_size(a->bytes) : 0;
     const int64_t moved = a->memory ? move_pages(a->memory, larger, size) : 0;
     if (moved < size) {
-        unmap(larger, bytes);
+        munmap(larger, (size_t)room);
         if (!moved)
             return FX_ERR_MEMORY;
-        unmap(a->memory, a->bytes);
+        munmap(a->memory, (size_t)a->room);
         a->memory = NULL;
         return FX_ERR_MEMORY;
     }
+    if (size < a->room)
+        munmap(a->memory + size, (size_t)(a->room - size));
     take_huge_pages(larger, fx_arena_size(bytes));
     a->memory = larger;
     a->bytes = bytes;
+    a->room = room;
     return FX_OK;
 }
 
@@ -92,18 +118,20 @@ fx_status fx_arena_cut(fx_arena *a, int64_t bytes) {
         return FX_ERR_RUNNING;
     if (!a->memory || bytes >= a->bytes)
         return FX_OK;
-    const int64_t size = fx_arena_size(bytes), old_size = fx_arena_size(a->bytes);
-    if (size < old_size)
-        munmap(a->memory + size, (size_t)(old_size - size));
+    const int64_t size = fx_arena_size(bytes);
+    if (size < fx_arena_size(a->bytes)) {
+        munmap(a->memory + size, (size_t)(a->room - size));
+        a->room = size;
+    }
     a->bytes = bytes;
     return FX_OK;
 }
 
 void fx_arena_free(fx_arena *a) {
     if (a->memory)
-        unmap(a->memory, a->bytes);
+        munmap(a->memory, (size_t)a->room);
     a->memory = NULL;
-    a->bytes = 0;
+    a->bytes = a->room = 0;
     atomic_store(&a->state, FX_ARENA_OPEN);
 }
 

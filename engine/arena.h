@@ -18,8 +18,10 @@ typedef struct fx_arena {
     char *memory; /* NULL: none; with bytes > 0: the system lost it as it grew, and nothing runs until
                    * every program is unbound and the engine is trimmed */
     int64_t bytes;
+    int64_t room;     /* bytes from `memory` on whose addresses it has; what lies beyond its pages cannot be touched */
     atomic_int state; /* fx_arena_state */
     int ends_whole;   /* its end, not its start, is aligned to a huge page */
+    int is_roomy;     /* it takes more addresses than it needs, so that it need not move as it grows */
 } fx_arena;
 
 /* Grows the arena to at least `bytes`; its contents stay, and the new bytes are zeros. It is aligned to a page, and

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define BACKED_MAX ((int64_t)512 << 10) /* more is zeroed by all threads as they first reach it */
+
 static uint32_t largest_group(const fx_program *p) {
     uint32_t largest = 1;
     for (uint32_t i = 0; i < p->group_count; i++)
@@ -147,6 +149,8 @@ fx_status fx_engine_grow(fx_engine *e, int64_t bytes, fx_error *error) {
     }
     if (e->poison && e->arena.bytes > before)
         fx_poison(e->arena.memory + before, e->arena.bytes - before);
+    else if (e->is_loose && before && e->arena.bytes > before && e->arena.bytes - before <= BACKED_MAX)
+        fx_arena_back(&e->arena, fx_arena_size(before), e->arena.bytes - before);
     return FX_OK;
 }
 

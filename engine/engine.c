@@ -175,7 +175,7 @@ void fx_engine_trim_heap(const fx_engine *e) {
 }
 
 void fx_engine_loosen(fx_engine *e, int is_loose) {
-    e->is_loose = is_loose;
+    e->is_loose = e->arena.is_roomy = is_loose;
 }
 
 fx_status fx_engine_back(fx_engine *e, const fx_interrupt *interrupt) {

@@ -357,7 +357,8 @@ void fx_loader_ask_to_pause(fx_engine *e) {
     if (!e->has_loader)
         return;
     atomic_store(&e->command, FX_COMMAND_PAUSE);
-    tell_readers(e);
+    if (!fx_loader_rests(e)) /* else all of them sleep until it is resumed */
+        tell_readers(e);
 }
 
 void fx_loader_resume(fx_engine *e) {
@@ -454,8 +455,7 @@ void fx_turns_restart(fx_engine *e) {
     atomic_store(&e->turns_known, 0);
     for (int i = 0; i < FX_RUNS; i++)
         atomic_store(&e->bytes_read[i], 0);
-    e->ahead_count = 0;
-    e->must_restart = 0;
+    e->ahead_count = e->must_restart = 0;
 }
 
 void fx_turns_announce(fx_bound *b, fx_bound *const *next, uint32_t next_count) {
@@ -472,7 +472,7 @@ void fx_turns_announce(fx_bound *b, fx_bound *const *next, uint32_t next_count) 
         else if (e->ahead[i].bound != next[i])
             break;
     }
-    if (fx_loader_rests(e))
+    if (fx_loader_rests(e) && atomic_load(&e->turns_known)) /* else nobody reads: to wake it would delay this run */
         fx_loader_resume(e);
 }
 

@@ -24,6 +24,27 @@ fx_status fx_refit_check(const fx_refit *r) {
     return good ? FX_OK : FX_ERR_PARAMS;
 }
 
+static int is_tensor(int64_t index, uint32_t count) {
+    return index >= 0 && index < (int64_t)count;
+}
+
+fx_status fx_refit_order(const fx_refit *r, const fx_likeness *l, const int64_t *nbytes, const int64_t *offsets,
+                         int64_t *own_nbytes, int64_t *own_offsets, int *fits) {
+    int good = 1, same = 1;
+    for (uint32_t i = 0; i < r->tensor_count; i++) {
+        good = good && is_tensor(l->order[i], l->count);
+        own_nbytes[i] = good ? nbytes[l->order[i]] : 0;
+        own_offsets[i] = good ? offsets[l->order[i]] : 0;
+    }
+    for (uint32_t i = 0; i < l->pair_count; i++) {
+        const int64_t one = l->also[i], other = l->also[l->pair_count + i];
+        good = good && is_tensor(one, l->count) && is_tensor(other, l->count);
+        same = same && good && nbytes[one] == nbytes[other] && offsets[one] == offsets[other];
+    }
+    *fits = same;
+    return good ? FX_OK : FX_ERR_PARAMS;
+}
+
 /* Whether the node at other sizes has the panels that it had, the window of channels that its steps share, and no more
  * zeros than the program. */
 static int is_alike(const fx_refit *r, uint32_t i, const fx_node *node) {
@@ -134,6 +155,18 @@ int64_t fx_refit_places(const fx_refit *r, const fx_sizes *s, const int64_t *blo
             steps[i].window.c1 = whole.c1;
     }
     return end;
+}
+
+static int64_t words_apart(const void *one, const void *other, size_t bytes) {
+    int64_t count = 0;
+    for (size_t at = 0; at < bytes; at += sizeof(uint32_t))
+        count += memcmp((const char *)one + at, (const char *)other + at, sizeof(uint32_t)) != 0;
+    return count;
+}
+
+int64_t fx_refit_edits(const fx_refit *r, const fx_node *nodes, const fx_step *steps) {
+    return words_apart(r->nodes, nodes, r->node_count * sizeof *nodes) +
+           words_apart(r->steps, steps, r->step_count * sizeof *steps);
 }
 
 static void move_place(fx_place *place, int64_t split, int64_t front, int64_t rest) {

@@ -128,7 +128,9 @@ def place_streams(
     from_top: bool = False,
     is_large: bool = False,
 ) -> None: ...
-def trail_replay(operations: _I32, conditions: _I32, values: _I64) -> bool: ...
+def trail_replay(
+    operations: _I32, conditions: _I32, values: _I64, givens: _I32 | None = None, given: Sequence[int] = ()
+) -> bool: ...
 
 BANDS_BARRED: int
 BANDS_NO_START: int
@@ -144,6 +146,11 @@ def bands_find(
 ) -> tuple[int, int, int, int, int] | None: ...
 def bands_rows(tables: tuple[_I64, _I64, _I64], first: int, last: int, bands: int, rows: _I64) -> None: ...
 def trail_extents(columns: tuple[_I32, _I32, _I32, _I32, _I64], values: _I64, nbytes: _I64, starts: _I64) -> bool: ...
+def check_told(
+    columns: tuple[_I32, _I32, _I32, _I32, _I64], floats: _I32, order: _I64, also: _I64, ports: _I32, value_count: int
+) -> None: ...
+def trail_params(words: _I32, values: _I64, row_count: int, params: _I32 | None = None) -> bool: ...
+def trail_pack(members: _I32, ends: _I32, parts: _I32, nbytes: _I64, starts: _I64) -> None: ...
 
 class Refit:
     def __init__(
@@ -167,8 +174,15 @@ class Refit:
         is_pinned: bool,
     ) -> None: ...
     def at(
-        self, params: _I32, nbytes: _I64, offsets: _I64, chosen: _I32, nodes: NDArray[np.void], steps: NDArray[np.void]
-    ) -> int: ...
+        self,
+        params: _I32,
+        nbytes: _I64,
+        offsets: _I64,
+        chosen: _I32,
+        nodes: NDArray[np.void],
+        steps: NDArray[np.void],
+        alike: tuple[_I64, _I64] | None = None,
+    ) -> tuple[int, int]: ...
 
 def relocate(
     nodes: NDArray[np.void],

@@ -37,11 +37,21 @@ cdef extern from "flexnn/refit.h" nogil:
         const int32_t *tile_blocks
         uint32_t chosen_count
 
+    ctypedef struct fx_likeness:
+        const int64_t *order
+        const int64_t *also
+        uint32_t pair_count
+        uint32_t count
+
+    fx_status fx_refit_order(const fx_refit *r, const fx_likeness *l, const int64_t *nbytes, const int64_t *offsets,
+                             int64_t *own_nbytes, int64_t *own_offsets, int *fits)
     fx_status fx_refit_check(const fx_refit *r)
     fx_status fx_refit_nodes(const fx_refit *r, const fx_kernels *k, const fx_sizes *s, fx_node *nodes,
                              int64_t *blocks, int *fits)
     int64_t fx_refit_places(const fx_refit *r, const fx_sizes *s, const int64_t *blocks, const int64_t *places,
                             fx_node *nodes, fx_step *steps)
+
+    int64_t fx_refit_edits(const fx_refit *r, const fx_node *nodes, const fx_step *steps)
 
     ctypedef struct fx_movable:
         fx_node *nodes

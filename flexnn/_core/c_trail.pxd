@@ -30,3 +30,38 @@ cdef extern from "flexnn/trail.h" nogil:
 
     fx_status fx_trail_extents(const fx_extents *extents, const int64_t *values, int64_t *nbytes, int64_t *starts,
                                int *holds)
+
+    ctypedef struct fx_trail_words:
+        const int32_t *rows
+        const int32_t *columns
+        const int32_t *indices
+        int64_t count
+        int64_t row_count
+        int64_t row_words
+        int64_t value_count
+
+    fx_status fx_trail_params(const fx_trail_words *words, const int64_t *values, int32_t *params, int *holds)
+
+    ctypedef struct fx_packed:
+        const int32_t *members
+        const int32_t *ends
+        const int32_t *parts
+        int64_t member_count
+        int64_t group_count
+        int64_t part_count
+        int64_t count
+
+    fx_status fx_trail_pack(const fx_packed *packed, int64_t *nbytes, int64_t *starts)
+
+    ctypedef struct fx_told:
+        fx_extents extents
+        const int32_t *floats
+        int64_t float_count
+        const int64_t *order
+        const int64_t *also
+        int64_t order_count
+        int64_t also_count
+        const int32_t *ports
+        int64_t port_count
+
+    fx_status fx_told_check(const fx_told *told)

@@ -22,7 +22,7 @@ from .template_reader import CheckedTemplate, check_words
 
 LIKE = ("shapes", "strides", "offsets", "roots", "widths", "order", "also", "packed", "whole", "floats")
 """Arrays that tell a template, in order."""
-_INT64 = np.dtype(np.int64)
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 class Like(NamedTuple):
@@ -58,39 +58,25 @@ class Like(NamedTuple):
         """Return what such arrays tell of a template with this trail. Raises ValueError."""
         shapes, strides, offsets, roots, widths, order, also, packed, whole, floats = arrays
         count, most = len(replay.words), len(roots)
-        for array, shape in (
-            (shapes, (most, shapes.shape[-1])),
-            (strides, shapes.shape),
-            (offsets, (most,)),
-            (roots, (most,)),
+        for array, shape, dtype in (
+            (shapes, (most, shapes.shape[-1]), _INT32),
+            (strides, shapes.shape, _INT32),
+            (offsets, (most,), _INT32),
+            (roots, (most,), _INT32),
+            (widths, (most,), _INT64),
+            (order, (len(base.tensors),), _INT64),
+            (also, (2, also.shape[-1]), _INT64),
+            (packed, (len(base), _core.PARAM_WORDS), _INT32),
         ):
-            if array.shape != shape or array.dtype != np.int32:
-                raise ValueError("tensors of a template are malformed")
-        if shapes.shape[-1] > RANK_MAX or widths.shape != roots.shape or widths.dtype != np.int64:
-            raise ValueError("tensors of a template are malformed")
-        if (
-            order.shape != (len(base.tensors),)
-            or also.ndim != 2
-            or len(also) != 2
-            or {order.dtype, also.dtype} != {_INT64}
-        ):
-            raise ValueError("a likeness is malformed")
-        indices = np.concatenate((order, also.reshape(-1), roots))
-        if not 0 <= indices.min(initial=0) <= indices.max(initial=0) < most:
-            raise ValueError("a tensor is out of range")
-        ports = order[[*base.inputs, *base.outputs_at]]
-        if (roots[roots] != roots).any() or (roots[ports] != ports).any():
-            raise ValueError("a view has no root, or is an input or output")
-        used = np.concatenate((shapes.reshape(-1), strides.reshape(-1), offsets))
-        if not -1 <= used.min(initial=0) <= used.max(initial=0) < count:
-            raise ValueError("a size is out of range")
-        if len(replay.floats) and not {*replay.floats.tolist()}.isdisjoint(used.tolist()):
-            raise ValueError("a float is a dimension")
-        if packed.shape != (len(base), _core.PARAM_WORDS) or packed.dtype != np.int32:
-            raise ValueError("parameters have another shape")
+            if array.shape != shape or array.dtype != dtype:
+                raise ValueError("tensors, parameters or a likeness of a template are malformed")
+        if shapes.shape[-1] > RANK_MAX:
+            raise ValueError("tensors of a template have too many dimensions")
+        columns, ports = (shapes, strides, offsets, roots, widths), np.array([*base.inputs, *base.outputs_at], _INT32)
+        _core.check_told(columns, replay.floats, order, also, ports, count)
         for words in (whole, floats):
             check_words(words, packed.shape, count)
-        return Like((shapes, strides, offsets, roots, widths), order, also, packed, whole, floats)
+        return Like(columns, order, also, packed, whole, floats)
 
 
 class LikeTemplate(CheckedTemplate):

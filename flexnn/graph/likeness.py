@@ -93,7 +93,7 @@ def likeness(own: Skeleton, base: Skeleton) -> Likeness | None:
     others = order[its]
     differ = mine != others
     also = sorted({*zip(mine[differ].tolist(), others[differ].tolist(), strict=True)})
-    return Likeness(order, np.array(also, np.int64).reshape(-1, 2).T)
+    return Likeness(order, np.array(also, np.int64).reshape(-1, 2).T.copy())
 
 
 def _is_function(given: Array, found: Array) -> bool:

@@ -93,10 +93,10 @@ class Replay:
         """Return all numbers for those that are given; None where a condition does not hold, or 64 bits are too few."""
         words = self.words.copy()
         try:
-            words[self.givens] = given
+            holds = _core.trail_replay(self.operations, self.conditions, words, self.givens, given)
         except OverflowError:
             return None
-        return Numbers(words, self._float_set) if _core.trail_replay(self.operations, self.conditions, words) else None
+        return Numbers(words, self._float_set) if holds else None
 
     def is_best(self, numbers: Numbers) -> bool:
         """Return whether binding to numbers that ``at`` returned would find nothing better."""

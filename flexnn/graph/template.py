@@ -17,8 +17,6 @@ from .sources import ArraySource
 
 NODE_BYTES = 3 << 10
 """Bytes of a node in Python, with its tensors and their lists: measured 1.6 to 2.8 KiB."""
-_INT32 = np.iinfo(np.int32)
-
 
 Columns = tuple[Array, Array, Array, Array, Array]
 """Shapes and strides as indices of the trail, -1 for a 1; offsets, roots, and bytes of an element."""
@@ -79,18 +77,19 @@ class Template:
         """Return all numbers of the trail for others than those given, in their order; None where binding would make
         another graph of them.
         """
-        return self.replay.at(given)
+        return self.taken(self.replay.at(given))
+
+    def taken(self, found: Numbers | None) -> Numbers | None:
+        """Return numbers that the trail gave, of which a graph may be made."""
+        return found
 
     def params(self, values: Numbers) -> Array | None:
         """Return the parameters of all nodes, a row each, for all numbers of the trail; None where an operator cannot
         take them.
         """
-        words = self._sizes(values)
-        if words is None:
-            return None
         params = self.packed.copy()
-        rows, columns, _ = self.whole
-        params[rows, columns] = words
+        if not _core.trail_params(self.whole, values.words, len(params), params):
+            return None
         rows, columns, indices = self.floats
         if len(indices):
             params[rows, columns] = values.single(indices).view(np.int32)
@@ -98,13 +97,7 @@ class Template:
 
     def takes(self, values: Numbers) -> bool:
         """Return whether operators can take all numbers of the trail, so that ``params`` makes parameters of them."""
-        return self._sizes(values) is not None
-
-    def _sizes(self, values: Numbers) -> Array | None:
-        """Return the parameters that are sizes; None where an operator cannot take one."""
-        words = values.words[self.whole[2]]
-        is_taken = not len(words) or (words.min() >= _INT32.min and words.max() <= _INT32.max)
-        return words if is_taken else None
+        return _core.trail_params(self.whole, values.words, len(self.packed))
 
     @property
     def weights(self) -> list[Weight]:
@@ -116,14 +109,16 @@ class Template:
         found = [self.tensors[i] for i in self.outputs_at]
         return [(tuple([int(values[i]) for i in self.lists[shape]]), dtype) for _, shape, dtype, *_ in found]
 
-    def extents(self, values: Numbers) -> tuple[Array, Array]:
-        """Return bytes of each tensor of the graph, and bytes from the start of its root's storage to it."""
-        return self._extents(values)[:2]
+    def extents(self, values: Numbers, more: int = 0) -> tuple[Array, Array]:
+        """Return bytes of each tensor of the graph, and bytes from the start of its root's storage to it, with room
+        for ``more`` tensors.
+        """
+        return self._extents(values, more)[:2]
 
-    def _extents(self, values: Numbers) -> tuple[Array, Array, bool]:
+    def _extents(self, values: Numbers, more: int = 0) -> tuple[Array, Array, bool]:
         """Return what ``extents`` returns, and whether these are sizes of tensors that lie inside their roots."""
         columns = self.find_columns()
-        nbytes, starts = (np.zeros(len(columns[2]), np.int64) for _ in range(2))
+        nbytes, starts = np.zeros((2, len(columns[2]) + more), np.int64)
         return nbytes, starts, _core.trail_extents(columns, values.words, nbytes, starts)
 
     @property

@@ -66,9 +66,8 @@ class CheckedTemplate(Template):
 
     __slots__ = ()
 
-    def numbers(self, given: Sequence[int]) -> Numbers | None:
-        """Return all numbers of the trail. Raises GraphError where they are no sizes of tensors."""
-        found = self.replay.at(given)
+    def taken(self, found: Numbers | None) -> Numbers | None:
+        """Return numbers that the trail gave. Raises GraphError where they are no sizes of tensors."""
         if found is not None and not self._extents(found)[2]:
             raise GraphError("a stored template has sizes of no tensor, or tensors that reach outside their roots")
         return found
@@ -136,9 +135,7 @@ def check_words(words: Array, shape: tuple[int, ...], count: int) -> None:
     """Check places of sizes among parameters of this shape: rows, columns, indices of numbers. Raises ValueError."""
     if words.ndim != 2 or len(words) != 3 or words.dtype != np.int32:
         raise ValueError("places of parameters are malformed")
-    for indices, end in zip(words, (*shape, count), strict=True):
-        if len(indices) and not 0 <= indices.min() <= indices.max() < end:
-            raise ValueError("a place of a parameter is out of range")
+    _core.trail_params(words, np.zeros(count, np.int64), shape[0])
 
 
 def _tensors(rows: Any, lists: list[tuple[int, ...]], count: int, weights: list[Weight]) -> list[TensorRow]:

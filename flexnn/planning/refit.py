@@ -15,6 +15,7 @@ import numpy as np
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
+from flexnn.graph.likeness import Likeness
 from flexnn.graph.operators import OPERATORS
 
 from .costs import fastest_conv
@@ -43,6 +44,15 @@ class Sizes(NamedTuple):
     """Bytes of each tensor."""
     offsets: I64
     """Bytes from the start of its root's storage to each tensor."""
+
+
+class Refitted(NamedTuple):
+    """A program for other sizes, made of a plan."""
+
+    program: Program
+    working_bytes: int
+    edits: int
+    """Number of words in which nodes and steps differ from the plan's."""
 
 
 class Refit:
@@ -88,15 +98,18 @@ class Refit:
             is_pinned=self._is_pinned,
         )
 
-    def at(self, sizes: Sizes) -> Plan | None:
-        """Return the plan for other sizes; None where they need another plan."""
-        program, chosen = self._program, _NONE
+    def at(self, sizes: Sizes, alike: Likeness | None = None) -> Refitted | None:
+        """Return what the plan is at other sizes; None where they need another plan. ``alike``: the sizes are those of
+        another graph, whose tensors it tells.
+        """
+        program, chosen, order = self._program, _NONE, None if alike is None else alike.order
         if self._is_pinned and self._setting is not None and len(self._choosing):
-            map_bytes = int(sizes.nbytes[self._maps].sum())
+            maps = self._maps if order is None else order[self._maps]
+            map_bytes = int(sizes.nbytes[maps].sum())
             if not self._map_bytes <= RANGE * map_bytes <= RANGE**2 * self._map_bytes:
                 chosen = _chosen(self._choosing, sizes.params, self._setting)
         nodes, steps = np.empty_like(program.nodes), np.empty_like(program.steps)
-        end = self._core.at(sizes.params, sizes.nbytes, sizes.offsets, chosen, nodes, steps)
+        end, edits = self._core.at(*sizes, chosen, nodes, steps, alike)
         if end < 0:
             return None
         working_bytes = end if self._is_pinned else self._plan.working_bytes
@@ -105,9 +118,9 @@ class Refit:
             nodes=nodes,
             steps=steps,
             arena_bytes=program.arena_bytes - self._plan.working_bytes + working_bytes,
-            io_bytes=sizes.nbytes[self._io],
+            io_bytes=sizes.nbytes[self._io if order is None else order[self._io]],
         )
-        return self._plan.but(program=made, working_bytes=working_bytes)
+        return Refitted(made, working_bytes, edits)
 
 
 def _operands(graph: Graph) -> list[tuple[int, int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -81,7 +81,11 @@ class Plan:
 
     def but(self, **changes: Any) -> Plan:
         """Return the plan with other fields; its graph and its smallest budget are not computed for that."""
-        return replace(self, **({name: self.__dict__[f"_{name}"] for name in ("graph", "minimum_memory")} | changes))
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        for name, value in changes.items():
+            setattr(made, name, value)
+        return made
 
     @property
     def is_streaming(self) -> bool:

@@ -7,7 +7,6 @@ refused: each graph is checked again for its sizes (graph/template_reader.py), a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from functools import partial
 from math import prod
 from typing import Any, TypeVar
@@ -16,11 +15,11 @@ import numpy as np
 
 from flexnn.graph.attributes import int_in, ints_in, name_of, row_of
 from flexnn.graph.ir import DTYPES, RANK_MAX, Array, GraphError, Shape
-from flexnn.graph.late import Late
+from flexnn.graph.late import Late, numbers_read
 from flexnn.graph.like_template import LIKE, Like, LikeTemplate
 from flexnn.graph.model import Constant, ModelAttr, ModelGraph, ModelNode
 from flexnn.graph.parsed import parsed
-from flexnn.graph.replay import Replay
+from flexnn.graph.replay import Numbers, Replay
 from flexnn.graph.template import Template
 from flexnn.graph.template_reader import Parts, layout, read_late, read_template
 from flexnn.quick_dataclass import quick_dataclass
@@ -29,7 +28,7 @@ from .keys import Fact, Key, Marks
 from .region import Nodes, Region, members
 from .scope import Value
 from .segment import Segment
-from .templates import SegmentTemplate, given_numbers
+from .templates import SegmentTemplate, given_numbers, numbers_at
 from .turns import NUMBERS_MAX
 
 ALIGN = 8
@@ -191,18 +190,24 @@ class StoredTemplate:
             at += size
         return values
 
-    def loaded(self, values: Mapping[str, Value]) -> SegmentTemplate | None:
-        """Return the template, if its trail holds for these values. Raises GraphError."""
+    def loaded(self, values: Mapping[str, Value]) -> tuple[SegmentTemplate, Numbers] | None:
+        """Return the template, and the numbers that its trail gives for these values, if it holds for them. Raises
+        GraphError.
+        """
         return _refusing(lambda: self._loaded(values))
 
-    def _loaded(self, values: Mapping[str, Value]) -> SegmentTemplate | None:
+    def _loaded(self, values: Mapping[str, Value]) -> tuple[SegmentTemplate, Numbers] | None:
         names = [fact[0] for fact in self.facts]
-        given = given_numbers(names, self.sized, self.known, values)
-        if given is None or len(given) != len(self.replay.givens) or self.replay.at(given) is None:
+        found = numbers_at(self.replay, given_numbers(names, self.sized, self.known, values))
+        if found is None:
             return None
         if self.read is None:
             self.read = self._told() or self._read()
-        return self.read
+        return None if self.read is None else (self.read, found)
+
+    def tell(self) -> None:
+        """Read the template as the first one tells it, if it does. Raises GraphError."""
+        self.read = self.read or _refusing(self._told)
 
     def _told(self) -> SegmentTemplate | None:
         """Return the template as the first one tells it, if that was read; None where it must be read itself."""
@@ -212,17 +217,23 @@ class StoredTemplate:
         own = [fact[:3] for fact in self.facts if len(fact) == len(FACTS)]
         if len(own) != len(self.facts) or own != [fact[:3] for fact in self.first.facts]:
             return None
-        if len(self.replay.words) < len(first.template.replay.words):
-            return None  # makers of constants have indices of the first one's trail
+        if len(self.replay.words) < len(first.template.replay.words) and self._lacks_numbers(first):
+            return None
         like = Like.read(self.like, self.replay, first.template)
         shapes = like.columns[0][like.order[first.template.inputs]].tolist()
         dtypes = [first.template.tensors[i][2] for i in first.template.inputs]
         given = [tuple([k for k in shape if k >= 0]) for shape in shapes]
         self._check_feeds(first.segment.feeds, list(zip(given, dtypes, strict=True)))
-        unread = copy(self)  # this one will hold what is made here, which would be a circle
+        parts = self.file, self.region, self.remaining, self.facts, self.sized, self.known, self.replay, self.body
+        unread = StoredTemplate(*parts, self.after, self.found, self.alike)  # this one holds what is made: a circle
         template = LikeTemplate(self.replay, first.template, like, lambda: _refusing(unread._whole))
-        parts = first.segment, template, first.names, self.sized, dict(self.known), first.late, first.lacking
-        return CheckedSegmentTemplate(*parts)
+        known, late = dict(self.known), first.late
+        return CheckedSegmentTemplate(first.segment, template, first.names, self.sized, known, late, first.lacking)
+
+    def _lacks_numbers(self, first: SegmentTemplate) -> bool:
+        """Return whether constants of the first template, which are this one's, are made of numbers beyond its own."""
+        makers = [*first.late.values(), *(make for *_, make in first.template.known if make is not None)]
+        return any(index >= len(self.replay.words) for make in makers for index in numbers_read(make))
 
     def _whole(self) -> Template:
         """Return the graph's template with its nodes."""
@@ -293,9 +304,9 @@ class CheckedSegmentTemplate(SegmentTemplate):
 
     __slots__ = ()
 
-    def at(self, values: Mapping[str, Value], *, is_best: bool = True) -> Segment | None:
+    def at(self, values: Mapping[str, Value], *, is_best: bool = True, found: Numbers | None = None) -> Segment | None:
         """Return the segment for these values; None where it is another one (SegmentTemplate.at). Raises GraphError."""
-        return _refusing(lambda: SegmentTemplate.at(self, values, is_best=is_best))
+        return _refusing(lambda: SegmentTemplate.at(self, values, is_best=is_best, found=found))
 
 
 def _array_of(arrays: Sequence[Array], number: Any) -> Array:

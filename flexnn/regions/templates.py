@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
@@ -13,7 +12,7 @@ from flexnn.graph.element import singles
 from flexnn.graph.ir import DTYPE_NAMES, Array, Graph, Shape
 from flexnn.graph.late import Late
 from flexnn.graph.lower import Const, array_const, sizes_const
-from flexnn.graph.replay import Numbers
+from flexnn.graph.replay import Numbers, Replay
 from flexnn.graph.sizes import SizeError, Trail
 from flexnn.graph.template import Template
 from flexnn.graph.traced import make_template
@@ -143,15 +142,15 @@ class SegmentTemplate:
         """Bytes that it takes, about."""
         return SEGMENT_BYTES + self.template.nbytes + sum(array.nbytes for array in self.known.values())
 
-    def at(self, values: Mapping[str, Value], *, is_best: bool = True) -> Segment | None:
+    def at(self, values: Mapping[str, Value], *, is_best: bool = True, found: Numbers | None = None) -> Segment | None:
         """Return the segment for these values; None where it is another one, or, with ``is_best``, where its nodes
-        would stand in another order.
+        would stand in another order. ``found``: the numbers that the trail gives for them, if they are known.
         """
-        given = given_numbers(self.names, self.sized, self.known, values)
-        if given is None or len(given) != len(self.template.replay.givens):
-            return None
-        sizes = self.template.numbers(given)
-        if sizes is None or (is_best and not self.template.replay.is_best(sizes)):
+        replay = self.template.replay
+        if found is None:
+            found = numbers_at(replay, given_numbers(self.names, self.sized, self.known, values))
+        sizes = self.template.taken(found)
+        if sizes is None or (is_best and not replay.is_best(sizes)):
             return None
         return self.of(values, sizes)
 
@@ -165,14 +164,10 @@ class SegmentTemplate:
 
     def sized_to(self, sizes: Numbers, consumed: dict[str, Array]) -> Segment:
         """Return the segment of these sizes, into which the numbers of ``consumed`` values go."""
-        made = {name: make(sizes) for name, make in self.late.items()}
-        return replace(
-            self.segment,
-            built=None,
-            constants=self.segment.constants | made,
-            consumed=consumed,
-            template=self,
-            numbers=sizes,
+        s, made = self.segment, {name: make(sizes) for name, make in self.late.items()}
+        constants = s.constants | made
+        return Segment(
+            s.region, s.nodes, None, s.feeds, s.makes, constants, s.aliases, consumed, s.inlined, None, self, sizes
         )
 
 
@@ -196,17 +191,31 @@ def given_numbers(
     return numbers
 
 
+def numbers_at(replay: Replay, given: list[int] | None) -> Numbers | None:
+    """Return all numbers of a trail for those that are given; None where there are none, or the trail does not hold."""
+    return replay.at(given) if given is not None and len(given) == len(replay.givens) else None
+
+
 class StoredTemplate(Protocol):
     """A template in an artifact (template_reader.py)."""
 
-    def loaded(self, values: Mapping[str, Value]) -> SegmentTemplate | None:
-        """Return the template, read and checked, if its trail holds for these values. Raises GraphError."""
+    read: SegmentTemplate | None
+    """The template, once it was read."""
+
+    def loaded(self, values: Mapping[str, Value]) -> tuple[SegmentTemplate, Numbers] | None:
+        """Return the template, read and checked, and the numbers that its trail gives for these values, if it holds for
+        them. Raises GraphError.
+        """
         ...
 
     def typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment, dict[str, Array]] | None:
         """Return the template, its segment for sizes like those for which it was traced, and values of these sizes;
         dimensions in ``dims`` that are numbers are these. Return None where that is another one. Raises GraphError.
         """
+        ...
+
+    def tell(self) -> None:
+        """Read the template as the first one tells it, if it does. Raises GraphError."""
         ...
 
     @property
@@ -300,11 +309,12 @@ class Templates:
             )
             return Key(region, remaining, facts, own, is_steady is not None)
 
-        before, marks = key(), Marks.of(region)
+        before = key()
         segment = self._computed(before, values)
         if segment is not None:
             self._rebinds(segment, before, {name: values[name] for name in names})
             return segment
+        marks = Marks.of(region)
         self._ask(before)
         self._vary(before, values)
         try:
@@ -323,7 +333,7 @@ class Templates:
     def typical(self, dims: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[Segment, dict[str, Array]]]:
         """Iterate over segments of the first ``count`` stored templates of whole regions, but those like the first one,
         at typical sizes: those of ``dims`` where they are numbers, else those for which they were traced; and over
-        values of these sizes. Raises GraphError, ArtifactError.
+        values of these sizes. Those like the first one are read as it tells them. Raises GraphError, ArtifactError.
         """
         for key, found in self._all_stored().items():
             for stored in found if key.remaining == key.region.all and not key.region.path else ():
@@ -331,6 +341,7 @@ class Templates:
                     continue
                 if stored.alike:
                     count -= 1
+                    stored.tell()
                 elif (made := stored.typical(dims)) is not None:
                     template, segment, values = made
                     self._keep(key, template)
@@ -360,6 +371,7 @@ class Templates:
 
     def _computed(self, key: Key, values: Mapping[str, Value]) -> Segment | None:
         """Return a segment that a template of this key gives; None where none does."""
+        tried: set[SegmentTemplate | None] = set()
         for found, others in serving(self._found, key):
             for template in reversed(found):
                 if template.segment.nodes & others:
@@ -368,14 +380,15 @@ class Templates:
                     found.remove(template)
                     found.append(template)
                     return segment
+                tried.add(template)
         for kept, others in serving(self._all_stored(), key):
             for stored in kept:
-                loaded = stored.loaded(values)
-                if loaded is None or loaded.segment.nodes & others:
+                loaded = None if stored.read in tried else stored.loaded(values)
+                if loaded is None or loaded[0].segment.nodes & others:
                     continue
-                if (segment := loaded.at(values, is_best=self.keeps_best)) is not None:
+                if (segment := loaded[0].at(values, is_best=self.keeps_best, found=loaded[1])) is not None:
                     stored.found.put(key.region)
-                    self._keep(key._replace(marks=key.marks.union(stored.after)), loaded)
+                    self._keep(key._replace(marks=key.marks.union(stored.after)), loaded[0])
                     return segment
         return None
 

@@ -11,7 +11,7 @@ from flexnn.graph.like_template import LikeTemplate
 from flexnn.graph.likeness import Likeness, Skeleton, likeness
 from flexnn.graph.template import Template
 from flexnn.planning import Plan
-from flexnn.planning.refit import Refit, Sizes
+from flexnn.planning.refit import Refit, Refitted, Sizes
 from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions.templates import SegmentTemplate
 
@@ -43,15 +43,14 @@ class Base:
     alike: dict[SegmentTemplate, Likeness | None] = field(default_factory=dict)
     """Other templates that were compared with it, and how sizes of theirs are its own; None: they are not."""
 
-    def at(self, template: SegmentTemplate, sizes: Sizes, likeness_to: LikenessTo) -> Plan | None:
-        """Return the plan for sizes of a template's graph; None where they need another plan."""
+    def at(self, template: SegmentTemplate, sizes: Sizes, likeness_to: LikenessTo) -> Refitted | None:
+        """Return what the plan is at sizes of a template's graph; None where they need another plan."""
         if self.refit is None:
             return None
         if template is self.template:
             return self.refit.at(sizes)
         found = likeness_to(template, self)
-        own = _in_order(sizes, found) if found is not None else None
-        return self.refit.at(own) if own is not None else None
+        return self.refit.at(sizes, found) if found is not None else None
 
 
 LikenessTo = Callable[[SegmentTemplate, Base], Likeness | None]
@@ -79,11 +78,3 @@ def _skeleton(template: Template, stored: StoredModel) -> Skeleton:
     """Return the skeleton of a template's graphs as they are planned."""
     found = Packing.of_template(template)
     return found.skeleton(template.complete, lambda key: stored.weights[stored.keys[key]])
-
-
-def _in_order(sizes: Sizes, found: Likeness) -> Sizes | None:
-    """Return sizes of a graph as those of its base; None where tensors that the base has in one are not the same."""
-    (one, other), order = found.also, found.order
-    if (sizes.nbytes[one] != sizes.nbytes[other]).any() or (sizes.offsets[one] != sizes.offsets[other]).any():
-        return None
-    return Sizes(sizes.params, sizes.nbytes[order], sizes.offsets[order])

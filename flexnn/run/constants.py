@@ -5,10 +5,12 @@ of new inputs of the graph, one input for each type.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from weakref import ref
 
 import numpy as np
 
+from flexnn import _core
 from flexnn.artifact.model_section import weight_key
 from flexnn.graph.ir import DTYPES, Array, Graph, GraphError, Tensor, Weight
 from flexnn.graph.late import numbers_read
@@ -33,8 +35,8 @@ class Packing:
         """Constants of each type."""
         self._views = {i: root for i, (_, root, _) in enumerate(tensors) if root in kept}
         """Constants of which other tensors are a part, by the other."""
-        self._columns: list[tuple[Array, Array, Array]] | None = None
-        """Constants of each type, parts of them, and of which of these each is a part, once ``sizes`` was asked."""
+        self._places: tuple[Array, Array, Array] | None = None
+        """Arrays that ``_core.trail_pack`` takes, once ``sizes`` was asked."""
         self._read: list[Array | None] | None = None
         """Indices of the numbers that decide each new input, once ``arrays_at`` was asked; None: it has one value."""
         self._last: dict[int, tuple[bytes, ref[Array]]] = {}
@@ -58,12 +60,18 @@ class Packing:
 
     def told(self, template: LikeTemplate) -> Packing:
         """Return the packing of a template that is told by the one of this packing: the same constants in its order."""
-        made, order = Packing([], []), template.likeness.order.tolist()
-        made._dtypes, made._arrays, made._last = self._dtypes, self._arrays, self._last
-        made._kept = [[order[i] for i in tensors] for tensors in self._kept]
-        kept = set().union(*made._kept)
-        roots = template.find_columns()[3].tolist()
-        made._views = {i: root for i, root in enumerate(roots) if root in kept and root != i}
+        made, roots = Packing([], []), template.find_columns()[3]
+        made._dtypes, made._arrays, made._last, made._read = self._dtypes, self._arrays, self._last, self._read
+        if self._places is None:
+            self._places = self._found_places()
+        members, ends = template.likeness.order[self._places[0]], self._places[1]
+        is_kept = np.zeros(len(roots), np.bool_)
+        is_kept[members] = True
+        parts = np.flatnonzero(is_kept[roots] & (roots != np.arange(len(roots))))
+        pairs = np.stack((parts, roots[parts]), axis=1).astype(np.int32)
+        made._places, made._views = (members.astype(np.int32), ends, pairs), dict(pairs.tolist())
+        flat: list[int] = members.tolist()
+        made._kept = [flat[first:end] for first, end in pairwise([0, *ends.tolist()])]
         return made
 
     def fitting(self, graph: Graph) -> Packing:
@@ -159,27 +167,19 @@ class Packing:
 
     def sizes(self, template: Template, numbers: Numbers) -> Sizes:
         """Return the sizes of the graph that ``apply`` makes of the one that a template makes of ``numbers``."""
-        if self._columns is None:
-            self._columns = [self._column(tensors) for tensors in self._kept]
-        found, starts = template.extents(numbers)
-        count = len(found)
-        nbytes, offsets = (np.zeros(count + len(self._columns), np.int64) for _ in range(2))
-        nbytes[:count], offsets[:count] = found, starts
-        for number, (tensors, parts, whole) in enumerate(self._columns):
-            ends = (-(-found[tensors] // LINE) * LINE).cumsum()
-            nbytes[count + number] = ends[-1]
-            offsets[tensors[1:]] += ends[:-1]
-            if len(parts):
-                offsets[parts] += np.append(0, ends)[whole]
+        if self._places is None:
+            self._places = self._found_places()
+        nbytes, offsets = template.extents(numbers, len(self._dtypes))
+        _core.trail_pack(*self._places, nbytes, offsets)
         params = template.params(numbers)
         assert params is not None
         return Sizes(params, nbytes, offsets)
 
-    def _column(self, tensors: list[int]) -> tuple[Array, Array, Array]:
-        at = {tensor: number for number, tensor in enumerate(tensors)}
-        parts = [(i, at[root]) for i, root in self._views.items() if root in at]
-        views = np.array(parts, np.int64).reshape(-1, 2).T
-        return np.array(tensors, np.int64), views[0], views[1]
+    def _found_places(self) -> tuple[Array, Array, Array]:
+        """Return all constants, where those of each new input end among them, and parts of them with the whole."""
+        ends = np.cumsum([len(tensors) for tensors in self._kept], dtype=np.int32)
+        parts = np.array(list(self._views.items()), np.int32)
+        return np.array(list(chain.from_iterable(self._kept)), np.int32), ends, parts
 
     def _placed(self, elements: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """Return the new input, by its number, and the element in it, of each constant and of each part of one."""

@@ -110,6 +110,8 @@ class ReadyStretch:
 
     def placed(self, at: int) -> NDArray[Any]:
         """Return the slots as they are where those of the arena begin at offset ``at``."""
+        if not at or not self.slot_bytes:
+            return self.slots
         slots = self.slots.copy()
         slots["offset"][slots["base"] == 0] += at
         return slots
@@ -142,17 +144,15 @@ def ready(stretch: Stretch, segments: list[BoundSegment]) -> ReadyStretch:
     constants = [*stretch.constants, *(array for segment in segments for array in segment.constants)]
     own = len(stretch.inputs) + len(stretch.constants)
     more = len(constants) - len(stretch.constants)
-    extra: list[int] = []
+    slots, slot_bytes = _slots(tape, own, more)
     firsts: list[int] = []
     for segment in segments:
-        firsts.append(len(tape.slots) + len(extra))
-        extra += [array.nbytes for array in segment.constants]
-    slots, slot_bytes = _slots(tape, own, more)
-    added = np.zeros(len(extra), _core.SLOT_DTYPE)
-    added["base"], added["bytes"] = 1 + own + np.arange(len(extra)), extra
-    entries = np.zeros(len(tape.entries), _core.ENTRY_DTYPE)
+        firsts.append(len(slots))
+        buffers = range(1 + own + len(slots) - len(tape.slots), 1 + own + more)
+        slots += [(base, 0, 0, array.nbytes) for base, array in zip(buffers, segment.constants, strict=False)]
+    entries: list[tuple[int, ...]] = []
     operands: list[int] = []
-    for number, entry in enumerate(tape.entries):
+    for entry in tape.entries:
         b = entry.b
         if entry.kind == "run":
             segment, b = segments[entry.a], len(operands)
@@ -165,37 +165,37 @@ def ready(stretch: Stretch, segments: list[BoundSegment]) -> ReadyStretch:
         c, d = entry.c, entry.d
         if entry.kind == "turn":
             c, d = (slot if slot < 0 else tape.root(slot) for slot in (c, d))
-        entries[number] = (KINDS[entry.kind], a, b, c, d, 0, entry.n)
-    made = ReadyStretch(
-        stretch, segments, constants, entries, np.concatenate([slots, added]), np.array(operands, np.uint32), slot_bytes
-    )
+        entries.append((KINDS[entry.kind], a, b, c, d, 0, entry.n))
+    records = np.array(entries, _core.ENTRY_DTYPE), np.array(slots, _core.SLOT_DTYPE), np.array(operands, np.uint32)
+    made = ReadyStretch(stretch, segments, constants, *records, slot_bytes)
     first_output = own + more
     for number, entry in enumerate(tape.entries):
-        if entry.kind == "row" and (buffer := int(slots["base"][tape.root(entry.b)]) - 1) >= first_output:
+        if entry.kind == "row" and (buffer := slots[tape.root(entry.b)][0] - 1) >= first_output:
             made.grown[number] = buffer - first_output
     made.times = dict.fromkeys(made.grown.values(), 1 if stretch.region.path else 2)
     return made
 
 
-def _slots(tape: Tape, own: int, more: int) -> tuple[NDArray[Any], int]:
+def _slots(tape: Tape, own: int, more: int) -> tuple[list[tuple[int, ...]], int]:
     """Return the records of a tape's slots, and the bytes of those in the arena. Buffers from number ``own`` on follow
     ``more`` others that the tape does not know.
     """
-    rows = []
+    rows: list[tuple[int, ...]] = []
     spans = tape.lifetimes()
     for i in range(len(tape.slots)):
         root = tape.slots[tape.root(i)]
         buffer = root.buffer + more if root.buffer >= own else root.buffer
         base = 1 + buffer if buffer >= 0 else _core.BASE_ROW if root.row_of >= 0 else 0
         rows.append((base, 0, 0, root.nbytes if base or tape.root(i) in spans else 0))
-    slots = np.array(rows, _core.SLOT_DTYPE)
     numbers = sorted((i for i in spans if tape.slots[i].nbytes), key=lambda i: -tape.slots[i].nbytes)
     if not numbers:
-        return slots, 0
+        return rows, 0
     sizes = np.array([align_up(tape.slots[i].nbytes, LINE) for i in numbers], np.int64)
     first = np.array([spans[i][0] for i in numbers], np.int32)
     last = np.array([spans[i][1] for i in numbers], np.int32)
     address = np.zeros(len(numbers), np.int64)
     _core.place_in_order(sizes, first, last, np.arange(len(numbers), dtype=np.int32), address)
-    slots["offset"][numbers] = address
-    return slots, int((address + sizes).max())
+    for i, at in zip(numbers, address.tolist(), strict=True):
+        base, unused, _, nbytes = rows[i]
+        rows[i] = base, unused, at, nbytes
+    return rows, int((address + sizes).max())

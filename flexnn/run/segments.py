@@ -10,8 +10,6 @@ import weakref
 from _blake2 import blake2b
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
 from flexnn.artifact.model_section import StoredModel, source_of, weight_key
 from flexnn.graph.ir import Array, Graph, Weight
 from flexnn.graph.like_template import LikeTemplate
@@ -20,8 +18,8 @@ from flexnn.graph.sources import ArraySource
 from flexnn.measure import Spans, Watch
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
 from flexnn.planning.overhead import NODE_BYTES, PART_NAMES
-from flexnn.planning.refit import Refit
-from flexnn.planning.types import Program, align_up
+from flexnn.planning.refit import Refit, Sizes
+from flexnn.planning.types import align_up
 from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Segment
 from flexnn.regions.templates import SegmentTemplate, Templates
@@ -330,10 +328,12 @@ class BoundSegments:
         return whether.
         """
         template = segment.segment.template
-        own = self._bases.get(template, []) if template is not None else []
-        others = self._bases.items() if template is not None and self.memory is None else ()
-        for base in [*own, *(base for other, found in others if other is not template for base in found)]:
-            plan = self.refitted(segment, base)
+        bases = list(self._bases.get(template, ())) if template is not None else []
+        if template is not None and self.memory is None:
+            bases += [base for other, found in self._bases.items() if other is not template for base in found]
+        sizes = self._sizes(segment) if bases else None
+        for base in bases:
+            plan = self.refitted(segment, base, sizes)
             if plan is not None:
                 segment.base, segment.is_own, segment.made = base, False, plan
                 segment.refit_bytes = plan.overhead["program"]
@@ -342,16 +342,21 @@ class BoundSegments:
                 return True
         return False
 
-    def refitted(self, segment: BoundSegment, base: Base) -> Plan | None:
-        """Return a base's plan for the sizes of a segment; None where these need another plan."""
+    def refitted(self, segment: BoundSegment, base: Base, sizes: Sizes | None = None) -> Plan | None:
+        """Return a base's plan for the sizes of a segment, which may be given; None where these need another plan."""
+        template, sizes = segment.segment.template, sizes or self._sizes(segment)
+        made = base.at(template, sizes, self._likeness_to) if template is not None and sizes is not None else None
+        if made is None:
+            return None
+        overhead = base.plan.overhead | {"program": segment.bytes_with(made.edits)}
+        return base.plan.but(program=made.program, working_bytes=made.working_bytes, overhead=overhead)
+
+    def _sizes(self, segment: BoundSegment) -> Sizes | None:
+        """Return the sizes of a segment's graph as it is planned; None where it is none of a template."""
         template, numbers = segment.segment.template, segment.segment.numbers
         if template is None or numbers is None:
             return None
-        plan = base.at(template, self._packings[template].sizes(template.template, numbers), self._likeness_to)
-        if plan is None:
-            return None
-        program_bytes = segment.bytes_with(_edits(plan.program, base.plan.program))
-        return plan.but(overhead=plan.overhead | {"program": program_bytes})
+        return self._packings[template].sizes(template.template, numbers)
 
     def planned(self, segment: BoundSegment, own: int | None, around: dict[str, int]) -> None:
         """Plan a segment for ``own`` bytes, its inputs and outputs not counted (None: no limit), beside ``around``:
@@ -492,9 +497,3 @@ class BoundSegments:
         if stored.nbytes != weight.nbytes:
             return False
         return stored.kind == weight.kind == "raw" or stored.chunk_bytes == weight.chunk_bytes
-
-
-def _edits(program: Program, base: Program) -> int:
-    """Return the number of words in which the nodes and steps of two programs differ."""
-    pairs = (program.nodes, base.nodes), (program.steps, base.steps)
-    return sum([int(np.count_nonzero(made.view(np.int32) != other.view(np.int32))) for made, other in pairs])

@@ -65,7 +65,7 @@ def test_sizes_of_other_lengths_are_refused() -> None:
     refit = _core.Refit(**given)
     sizes = [np.zeros((2, _core.PARAM_WORDS), np.int32), np.zeros(3, np.int64), np.zeros(3, np.int64)]
     rest = [np.zeros((3, 0), np.int32), given["nodes"].copy(), given["steps"].copy()]
-    assert refit.at(*sizes, *rest) == -1  # whose parameters are those of no operator
+    assert refit.at(*sizes, *rest) == (-1, 0)  # whose parameters are those of no operator
     for i, array in enumerate([*sizes, *rest]):
         wrong = [*sizes, *rest]
         wrong[i] = np.zeros(array.size + 7, np.int8)
@@ -73,6 +73,43 @@ def test_sizes_of_other_lengths_are_refused() -> None:
             refit.at(*wrong)
     with pytest.raises(ValueError, match="chosen"):
         refit.at(*sizes, np.array([[5], [0], [0]], np.int32), *rest[1:])
+
+
+def test_sizes_of_another_graph_are_in_its_order() -> None:
+    """Pairs that differ need another plan; indices out of range and lists of other lengths are refused."""
+    given = arguments()
+    program = Chain(layers=2, side=6, channels=32, slots=1).program
+    nodes, steps = program["nodes"], program["steps"]
+    count, each = len(nodes), list(range(len(nodes)))
+    rows = {
+        "step_counts": np.bincount(steps["node"]),
+        "working": each,
+        "order": range(2 + count),
+        "moved": np.zeros((0, 3)),
+    }
+    rows |= {"first": [0, 0, *each], "last": [count - 1, count - 1, *each]}
+    given |= {
+        "nodes": nodes,
+        "steps": steps,
+        "zeros_count": program["zeros_count"],
+        "places": 64 * np.arange(2 + count),
+    }
+    given |= {name: np.array(row, np.int32) for name, row in rows.items()}
+    refit = _core.Refit(**given)
+    params, none = nodes["params"].copy(), np.zeros((3, 0), np.int32)
+    made = nodes.copy(), steps.copy()
+    nbytes, offsets = np.array([7, 40, 64, 64, 9], np.int64), np.zeros(5, np.int64)
+    order, also = np.array([2, 4, 3]), np.array([[0], [1]])
+    with pytest.raises(ValueError, match="nbytes: 5 items"):
+        refit.at(params, nbytes, offsets, none, *made)
+    assert refit.at(params, nbytes, offsets, none, *made, (order, also)) == (-1, 0)  # 7 and 40 bytes are not the same
+    own = refit.at(params, nbytes[order], offsets[:3], none, *made)
+    assert own[0] > 0
+    for pairs in (also[:, :0], np.array([[2], [3]])):
+        assert refit.at(params, nbytes, offsets, none, *made, (order, pairs)) == own
+    for wrong in ((order[:2], also), (order, also.reshape(-1)[:1]), (np.array([2, 4, 5]), also), (order, also - 1)):
+        with pytest.raises(ValueError, match=r"items|out of range"):
+            refit.at(params, nbytes, offsets, none, *made, wrong)
 
 
 @pytest.mark.parametrize(("front", "rest"), [(0, 4096), (64, 0), (128, 8192), (192, -64)])

@@ -43,6 +43,32 @@ static void grows(void) {
     CHECK(!a.memory && !a.bytes && !fx_arena_is_lost(&a));
 }
 
+/* With room it stays where it is, and what it has not touched takes no memory; it moves where the room ends. */
+static void has_room(void) {
+    static const int64_t bytes[] = {100, 5000, 3 << 20, 4 << 20};
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    fx_arena a = {.is_roomy = 1};
+    int64_t before = 0;
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+        const char *memory = a.memory;
+        CHECK(fx_arena_grow(&a, bytes[i]) == FX_OK && a.bytes == bytes[i] && (!memory || a.memory == memory));
+        CHECK(a.room >= 2 * page && a.room > fx_arena_size(bytes[i]));
+        CHECK(is_all(a.memory, before, 'x') && is_all(a.memory + before, bytes[i] - before, 0));
+        memset(a.memory, 'x', (size_t)bytes[i]);
+        before = bytes[i];
+    }
+    unsigned char in_memory;
+    CHECK(mincore(a.memory + fx_arena_size(before), 1, &in_memory) == 0 && !(in_memory & 1));
+    const char *memory = a.memory;
+    const int64_t room = a.room;
+    CHECK(fx_arena_grow(&a, room + 1) == FX_OK && a.memory != memory && a.room > room + 1);
+    CHECK(is_all(a.memory, before, 'x') && is_all(a.memory + before, room + 1 - before, 0));
+    CHECK(fx_arena_cut(&a, before) == FX_OK && a.room == before && is_all(a.memory, before, 'x'));
+    CHECK(fx_arena_grow(&a, before + 1) == FX_OK && is_all(a.memory, before, 'x') && !a.memory[before]);
+    fx_arena_free(&a);
+    CHECK(!a.memory && !a.bytes && !a.room);
+}
+
 static void shrinks(void) {
     const int64_t page = sysconf(_SC_PAGESIZE);
     fx_arena a = {0};
@@ -153,6 +179,7 @@ static void running(void) {
 int main(void) {
     sizes();
     grows();
+    has_room();
     shrinks();
     is_backed();
     states();

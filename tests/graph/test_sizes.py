@@ -297,3 +297,63 @@ def test_extents_agree_with_numpy() -> None:
         assert nbytes == (elements * widths).tolist()
         assert starts == (words[offsets] * widths).tolist()
         assert holds == bool(((last < elements) | (elements == 0)).all())
+
+
+def test_parameters_are_numbers_that_32_bits_hold() -> None:
+    words = np.array([[0, 1], [3, 0], [2, 0]], np.int32)
+    params = np.zeros((2, _core.PARAM_WORDS), np.int32)
+    assert _core.trail_params(words, np.array([5, 0, -7]), 2, params)
+    assert params[0, 3] == -7
+    assert params[1, 0] == 5
+    assert np.count_nonzero(params) == 2
+    for number in (1 << 31, -(1 << 31) - 1):
+        assert not _core.trail_params(words, np.array([number, 0, 0]), 2)
+    assert _core.trail_params(words, np.array([-(1 << 31), 0, (1 << 31) - 1]), 2)
+
+
+@pytest.mark.parametrize(("row", "index"), [(0, 2), (0, -1), (1, _core.PARAM_WORDS), (1, -1), (2, 3), (2, -1)])
+def test_places_of_parameters_out_of_range_are_refused(row: int, index: int) -> None:
+    words = np.zeros((3, 2), np.int32)
+    words[row, 1] = index
+    with pytest.raises(ValueError, match="out of its range"):
+        _core.trail_params(words, np.zeros(3, np.int64), 2)
+
+
+def test_constants_of_new_tensors_begin_at_lines() -> None:
+    """Two lie in the first new tensor, one in the second; a part lies as far behind as its whole."""
+    nbytes = np.array([100, 8, 64, 65, 4, 0, 0])
+    starts = np.array([0, 0, 0, 0, 12, 99, 99])
+    members, ends, parts = (np.array(found, np.int32) for found in ([0, 2, 3], [2, 3], [[4, 2]]))
+    _core.trail_pack(members, ends, parts, nbytes, starts)
+    assert nbytes.tolist() == [100, 8, 64, 65, 4, 192, 128]
+    assert starts.tolist() == [0, 0, 128, 0, 140, 0, 0]
+    for which, wrong in ((0, [0, 2, 5]), (0, [0, -1, 3]), (1, [2, 4]), (1, [2, 1]), (2, [[4, 5]]), (2, [[-1, 0]])):
+        given = [members, ends, parts]
+        given[which] = np.array(wrong, np.int32)
+        with pytest.raises(ValueError, match="out of its range"):
+            _core.trail_pack(*given, nbytes.copy(), starts.copy())
+
+
+def test_what_is_told_is_in_range() -> None:
+    """Sizes are no floats, and roots and ports own their storage."""
+    columns = columns_of([[0, 1], [-1, 1]], [[1, -1], [1, -1]], [2, 2], [0, 0], [4, 4])
+    none, order, also = np.zeros(0, np.int32), np.array([1, 0]), np.array([[1], [0]])
+    ports = np.array([1], np.int32)
+    _core.check_told(columns, none, order, also, ports, 3)
+    good = [columns, none, order, also, ports, 3]
+    rows = [column.copy() for column in columns]
+    for which, wrong in (
+        (1, np.array([1], np.int32)),
+        (1, np.array([3], np.int32)),
+        (2, np.array([1, 2])),
+        (2, np.array([-1, 0])),
+        (3, np.array([[1], [2]])),
+        (4, np.array([0], np.int32)),
+        (4, np.array([2], np.int32)),
+        (5, 2),
+        (0, (*rows[:3], np.array([0, 2], np.int32), rows[4])),
+        (0, (*rows[:3], np.array([1, 0], np.int32), rows[4])),
+        (0, (rows[0] - 1, *rows[1:])),
+    ):
+        with pytest.raises(ValueError, match="is told"):
+            _core.check_told(*[wrong if i == which else part for i, part in enumerate(good)])

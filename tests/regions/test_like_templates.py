@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import flexnn
 from flexnn.artifact.stored_source import StoredSource
 from flexnn.graph.ir import GraphError
+from flexnn.graph.late import LateSizes
 from flexnn.graph.like_template import LIKE, Like, LikeTemplate
 from flexnn.graph.likeness import likeness, skeleton
 from flexnn.graph.template_reader import CheckedTemplate
@@ -77,7 +79,7 @@ def test_where_no_plan_serves_its_own_nodes_are_planned(tmp_path: Path, monkeypa
     own = Refit.at
     with opened(tmp_path, model) as session:
         check_run(session, model, {"x": numbers(1, 3, 40, 56)})
-        monkeypatch.setattr(Refit, "at", lambda refit, sizes: None)
+        monkeypatch.setattr(Refit, "at", lambda refit, sizes, alike=None: None)
         check_run(session, model, {"x": numbers(3, 3, 40, 56)})
         monkeypatch.setattr(Refit, "at", own)
         check_run(session, model, {"x": numbers(5, 3, 40, 56)})
@@ -97,6 +99,37 @@ def test_a_template_with_other_constants_is_not_told(tmp_path: Path) -> None:
     name, shape, dtype, root, offset, strides, _ = base.tensors[at]
     base.tensors[at] = name, shape, dtype, root, offset, strides, 0
     assert Like.of(whole, base, template.likeness) is None
+
+
+def test_a_template_with_fewer_numbers_is_told_where_no_constant_needs_more(tmp_path: Path) -> None:
+    """The first template may have a longer trail: a batch of one has views that larger ones have not."""
+    stored, _ = told(compiled(tmp_path, gated()))[0]
+    assert stored.first is not None
+    first = stored.first.read
+    assert first is not None
+    replay = first.template.replay
+    first.template.replay = replace(replay, words=np.append(replay.words, np.ones(1000, np.int64)))
+    assert stored._told() is not None
+    for index, is_told in ((len(stored.replay.words) - 1, True), (len(stored.replay.words), False)):
+        first.late["made"] = LateSizes(np.array([0, index]), np.dtype(np.int64))
+        assert (stored._told() is not None) == is_told
+
+
+def test_a_session_reads_what_is_told_when_it_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Like] = []
+    read = Like.read
+
+    def counted(*parts: Any) -> Like:
+        made.append(read(*parts))
+        return made[-1]
+
+    monkeypatch.setattr(Like, "read", counted)
+    model = gated()
+    with opened(tmp_path, model) as session:
+        assert len(made) == 1
+        for batch in BATCHES:
+            check_run(session, model, {"x": numbers(batch, 3, 40, 56)})
+    assert len(made) == 1
 
 
 def test_other_nodes_than_those_it_is_told_by_are_refused(tmp_path: Path) -> None:

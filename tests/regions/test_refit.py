@@ -162,11 +162,12 @@ def test_sizes_that_do_not_fit_need_another_plan(tmp_path: Path) -> None:
     assert streamed.at(sizes_of(graphs[64])) is None
     smaller = streamed.at(sizes_of(graphs[16]))
     assert smaller is not None
-    assert smaller.arena_bytes == planner.plan(planner.minimum).arena_bytes
+    assert smaller.program.arena_bytes == planner.plan(planner.minimum).arena_bytes
     for length in (16, 32, 64):
-        plan = pinned.at(sizes_of(graphs[length]))
-        assert plan is not None
-        assert plan.but(graph=graphs[length]).arena_bytes == Planner(graphs[length], setting).plan(None).arena_bytes
+        found = pinned.at(sizes_of(graphs[length]))
+        assert found is not None
+        assert (found.edits == 0) == (length == 32)
+        assert found.program.arena_bytes == Planner(graphs[length], setting).plan(None).arena_bytes
 
 
 def test_many_shapes_leave_a_small_session(tmp_path: Path) -> None:

@@ -43,6 +43,20 @@ typedef struct fx_sizes {
     uint32_t chosen_count;
 } fx_sizes;
 
+/* How tensors of another graph are the plan's: order [tensor_count]: the tensor of the other that each of the plan's
+ * is; also: pairs of tensors of the other that the plan has in one, so they must be as large and in the same place. */
+typedef struct fx_likeness {
+    const int64_t *order;
+    const int64_t *also; /* first those of the first column, then those of the second */
+    uint32_t pair_count;
+    uint32_t count; /* tensors of the other graph */
+} fx_likeness;
+
+/* Fills bytes and offsets of the plan's tensors from those of the other graph. *fits: whether pairs are the same.
+ * FX_ERR_PARAMS: an index is out of range. */
+fx_status fx_refit_order(const fx_refit *r, const fx_likeness *l, const int64_t *nbytes, const int64_t *offsets,
+                         int64_t *own_nbytes, int64_t *own_offsets, int *fits);
+
 /* Whether all indices are in range: FX_OK or FX_ERR_PARAMS. All else must have accepted the refit. */
 fx_status fx_refit_check(const fx_refit *r);
 /* Fills nodes, but for places, and the bytes of all blocks. *fits: whether the plan serves these sizes, as far as can
@@ -55,6 +69,9 @@ fx_status fx_refit_nodes(const fx_refit *r, const fx_kernels *k, const fx_sizes 
  */
 int64_t fx_refit_places(const fx_refit *r, const fx_sizes *s, const int64_t *blocks, const int64_t *places,
                         fx_node *nodes, fx_step *steps);
+
+/* Number of 32-bit words in which these nodes and steps differ from the plan's (fx_edit). */
+int64_t fx_refit_edits(const fx_refit *r, const fx_node *nodes, const fx_step *steps);
 
 /* Tables of a program that move to other addresses: what lies below arena offset `split` by `front` bytes, the rest by
  * `rest`; where the program pins, and where it loads, in whole. */

@@ -60,4 +60,44 @@ typedef struct fx_extents {
 fx_status fx_trail_extents(const fx_extents *extents, const int64_t *values, int64_t *nbytes, int64_t *starts,
                            int *holds);
 
+/* What tells a graph's tensors by those of another one (flexnn/graph/like_template.py). ports: tensors of the other
+ * that own their storage here; order: the tensor of this graph for each of the other's; also: further ones of this
+ * graph. */
+typedef struct fx_told {
+    fx_extents extents;    /* widths are not looked at */
+    const int32_t *floats; /* values that are no sizes */
+    int64_t float_count;
+    const int64_t *order, *also;
+    int64_t order_count, also_count;
+    const int32_t *ports;
+    int64_t port_count;
+} fx_told;
+
+/* FX_ERR_PARAMS: an index is out of range, a size is a float, or a root or a port does not own its storage.
+ * FX_ERR_MEMORY. */
+fx_status fx_told_check(const fx_told *told);
+
+/* Parameters of nodes that are values: word columns[i] of row rows[i] is the value at indices[i]. */
+typedef struct fx_trail_words {
+    const int32_t *rows, *columns, *indices;
+    int64_t count;
+    int64_t row_count, row_words, value_count;
+} fx_trail_words;
+
+/* Writes such parameters into rows of `row_words`; params NULL: writes nothing. `holds`: whether 32 bits hold each; if
+ * not, some may be written. FX_ERR_PARAMS: a row, column or index is out of range. */
+fx_status fx_trail_params(const fx_trail_words *words, const int64_t *values, int32_t *params, int *holds);
+
+/* Tensors that become parts of `group_count` new ones behind all `count`: members up to ends[0] lie in the first, each
+ * from a line of its own on, those up to ends[1] in the second. parts: tensors that lie in a member, and that member.
+ */
+typedef struct fx_packed {
+    const int32_t *members, *ends, *parts;
+    int64_t member_count, group_count, part_count, count;
+} fx_packed;
+
+/* Changes and adds to bytes and starts as fx_trail_extents writes them for `count` tensors; there is room for
+ * `group_count` more. FX_ERR_PARAMS: an index is out of range. */
+fx_status fx_trail_pack(const fx_packed *packed, int64_t *nbytes, int64_t *starts);
+
 #endif
