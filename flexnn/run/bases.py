@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from typing import NamedTuple
 
 from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
@@ -11,6 +12,7 @@ from flexnn.graph.like_template import LikeTemplate
 from flexnn.graph.likeness import Likeness, Skeleton, likeness
 from flexnn.graph.template import Template
 from flexnn.planning import Plan
+from flexnn.planning.decisions import Decisions
 from flexnn.planning.refit import Refit, Sizes
 from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions.templates import SegmentTemplate
@@ -52,6 +54,14 @@ class Base:
         found = likeness_to(template, self)
         own = _in_order(sizes, found) if found is not None else None
         return self.refit.at(own) if own is not None else None
+
+
+class Decided(NamedTuple):
+    """What the last search for a plan of a template's segments found, which plans of other sizes follow."""
+
+    decisions: Decisions
+    planned_for: int
+    """Budget of that plan."""
 
 
 LikenessTo = Callable[[SegmentTemplate, Base], Likeness | None]

@@ -17,12 +17,12 @@ from flexnn.regions import Segment, Stretch
 
 from .arena import Home
 from .bases import Pins
+from .bound_segment import BoundSegment
 from .engine import session_error
 from .model_file import ModelFile
 from .needs import Needs, live_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, ready
-from .segments import BoundSegment
 from .statistics import machine_statistics
 from .teams import Teams, segments_of
 
@@ -323,17 +323,18 @@ class OpenStretches(Teams):
         team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
         is_planned, self.segments.plans_larger = False, True
         ways_out = self._ways_out(found, team)
-        while not self._fits(team):
-            mine = segments_of(team)
-            others = [segment for segment in self._open if segment not in mine]
-            if others and self.segments.memory is not None:
-                self._close(others[0])
-                continue
+        while True:
+            if self._fits(team):
+                if not self._measure(segments_of(team)):
+                    break
+                is_planned = False
             try:
+                if self._plan_lacking(team) or self._close_other(team) or self._drop_oldest(team, unused=True):
+                    continue
                 if is_planned:  # what planning leaves behind does not fit beside it
                     self._refuse(team)
                 self._plan_team(team)
-                is_planned = not self._measure(segments_of(team))
+                is_planned = True
             except BudgetError:
                 if next(ways_out, None) is None:
                     raise
@@ -368,11 +369,14 @@ class OpenStretches(Teams):
         """Smallest budget of the last run."""
         return self.needs.smallest
 
-    def _drop_oldest(self, team: Sequence[ReadyStretch]) -> bool:
+    def _drop_oldest(self, team: Sequence[ReadyStretch], *, unused: bool = False) -> bool:
         """Forget the stretch that was used longest ago, but none of the team, and one of the run under way only where
-        there is no other; return whether there was one.
+        there is no other, or none of it and only in a budget if ``unused``; return whether there was one.
         """
         others = [stretch for stretch, found in self._ready.items() if found not in team]
+        if unused:  # recording one again takes less than planning the team again
+            in_budget = self.segments.memory is not None
+            others = [stretch for stretch in others if in_budget and self._ready[stretch] not in self._used]
         if others:
             self.forget(next((other for other in others if self._ready[other] not in self._used), others[0]))
         return bool(others)
