@@ -148,15 +148,14 @@ class Recorder(Walker):
         if not folds(node) or any(value.array is None and value.size for value in given):
             return False
         idle = is_idle(node, scope)
-        inputs = [self.numbers(region, scope, name, idle) if name else None for name in node.input]
+        inputs = [self._numbers(region, scope, name, idle) if name else None for name in node.input]
         steady = is_steady(node, scope)
         for name, array in zip(node.output, self.evaluated(node, inputs), strict=False):
             if name:
                 scope.own[name] = known(array, is_settled=True, is_steady=steady)
         return True
 
-    def numbers(self, region: Region, scope: Scope, name: str, idle: bool = False) -> Array:
-        """Return a value's numbers; zeros where they are not there, or if they do not matter (``idle``)."""
+    def _numbers(self, region: Region, scope: Scope, name: str, idle: bool) -> Array:
         if name not in scope:
             return constant_array(region.constants[name], idle=idle)
         value = scope[name]

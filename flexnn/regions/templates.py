@@ -240,8 +240,6 @@ class Templates:
         self._stored: Stored = {}
         self.is_closed = False
         """Whether none are kept any more."""
-        self.traces_new = True
-        """Whether there are others than the stored ones."""
         self.traces: list[Trace] | None = None
         """Templates that were traced, if they are to be kept."""
 
@@ -309,8 +307,6 @@ class Templates:
             return segment
         self._ask(before)
         self._vary(before, values)
-        if not self.traces_new:
-            return build_segment(region, remaining, values, is_settled, is_steady, self._opset)
         try:
             template = _with_trail(region, remaining, values, names, is_settled, is_steady, self._opset)
             segment = template.at(values)

@@ -6,16 +6,14 @@ they differ where the model binds with that.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
-from itertools import chain, cycle, islice, zip_longest
+from itertools import chain, islice, zip_longest
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from flexnn.graph.evaluate import MemoryNeededError
 from flexnn.graph.ir import DTYPES, GraphError
 from flexnn.graph.model import Model
 from flexnn.graph.model_sources import unused_sources
@@ -24,7 +22,7 @@ from .record import Recorder
 from .region import Nodes, Region
 from .sampling import Caches, dimension_names
 from .scope import Scope, Value, is_few
-from .stretch import Host, Read, Stretch, Turns
+from .stretch import Read, Stretch, Turns
 from .templates import NODES_MAX, NUMBERS_MAX, Templates, Trace
 
 TRACES_MAX = 12
@@ -53,11 +51,11 @@ FEW = 9
 """Least of small sizes that are tried: what is small is computed in another order, or while binding."""
 TURNS = 13
 """Turns that are made up for a loop where the nodes behind it take no open dimension for them."""
-NUMBERS = (TURNS,), (1000,), (0, TURNS), (TURNS, 0)
-"""Numbers that are made up where a run reads some, for one after the other, in turn: what is made of many may be too
-much to be computed while binding, and of two that count what is inside and outside of something one is often 0.
+NUMBERS = TURNS, 1000
+"""Numbers that are made up where a run reads some, in turn: what is made of many may be too much to be computed while
+binding.
 """
-FOLLOWED_MAX = 16
+FOLLOWED_MAX = 8
 """Most stretches that are traced behind what only a run knows."""
 COMPARES = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 COMPARED_MAX = 3
@@ -70,8 +68,6 @@ WINDOWS = (512, 256, 1536)
 """Samples of a window of sound: models that are fed one after the other often take only one or two such sizes."""
 
 Shapes = list[tuple[int, ...]]
-Visits = Counter[Nodes]
-"""How often tracing came to nodes behind numbers that a run reads."""
 
 
 def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
@@ -83,7 +79,6 @@ def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
     templates.keeps_best = False
     found = templates.traces = []
     unused = unused_sources(model)
-    visits: Visits = Counter()
     for shapes in _variants(model, bound):
         if len(found) >= TRIED_MAX or sum(len(trace.template) for trace in found) > NODES_MAX:
             break
@@ -91,8 +86,8 @@ def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
         with np.errstate(all="ignore"):
             stretch = _recorded(recorder, _scope(model, shapes), recorder.region.all)
             for scope in _known(stretch) if stretch is not None else ():
-                _follow(recorder, _recorded(recorder, scope, recorder.region.all), shapes, visits)
-            _follow(recorder, stretch, shapes, visits)
+                _follow(recorder, _recorded(recorder, scope, recorder.region.all), shapes)
+            _follow(recorder, stretch, shapes)
     for source in unused:
         source.used = False
     names = {port.name: row for port, row in zip(model.graph.inputs, dimension_names(model.graph.inputs), strict=True)}
@@ -208,23 +203,18 @@ def _recorded(recorder: Recorder, scope: Scope, remaining: Nodes) -> Stretch | N
         return None
 
 
-def _follow(recorder: Recorder, stretch: Stretch | None, shapes: Shapes, visits: Visits) -> None:
+def _follow(recorder: Recorder, stretch: Stretch | None, shapes: Shapes) -> None:
     """Record what comes behind loops whose turns only a run knows: they are the most that a loop's condition allows, or
-    an open dimension says them, or they are made up. So are numbers that a run reads, others at each of the ``visits``.
-    What numpy computes has the shape that it makes of zeros.
+    an open dimension says them, or they are made up. So are numbers that a run reads, few and many in turn.
     """
     assert recorder.templates is not None
     names = dimension_names(recorder.model.graph.inputs)
     sizes = [d for row, shape in zip(names, shapes, strict=True) for name, d in zip(row, shape, strict=True) if name]
     turns = [*dict.fromkeys(sorted(sizes, reverse=True)), TURNS]
     for _ in range(FOLLOWED_MAX):
-        if stretch is not None and isinstance(stretch.action, Host | Read) and stretch.remaining != stretch.region.all:
-            if isinstance(stretch.action, Read):
-                made = NUMBERS[visits[stretch.remaining] % len(NUMBERS)]
-                visits[stretch.remaining] += 1
-                scope = _numbered(stretch, stretch.action, made)
-            else:
-                scope = _computed(recorder, stretch, stretch.action)
+        if stretch is not None and isinstance(stretch.action, Read) and stretch.remaining != stretch.region.all:
+            known = [t for t in recorder.templates.traces or () if t.before.remaining == stretch.remaining]
+            scope = _numbered(stretch, stretch.action, NUMBERS[len(known) % len(NUMBERS)])
             stretch = _recorded(recorder, scope, stretch.remaining) if scope is not None else None
             continue
         if stretch is None or not isinstance(stretch.action, Turns):
@@ -246,12 +236,10 @@ def _turned(stretch: Stretch, turns: int) -> Scope:
     return scope
 
 
-def _numbered(stretch: Stretch, action: Read, made: Sequence[int]) -> Scope | None:
-    """Return the scope behind a stretch with made-up numbers where a run reads some, for one value after the other;
-    None: they are no integers.
-    """
+def _numbered(stretch: Stretch, action: Read, number: int) -> Scope | None:
+    """Return the scope behind a stretch with made-up numbers where a run reads some; None: they are no integers."""
     scope = stretch.scope.copy()
-    for name, number in zip(action.names, cycle(made), strict=False):
+    for name in action.names:
         value = scope[name]
         if value.dtype.kind not in "iu" or value.size > NUMBERS_MAX:
             return None
@@ -260,21 +248,6 @@ def _numbered(stretch: Stretch, action: Read, made: Sequence[int]) -> Scope | No
             array = np.clip(array, *np.array(value.bounds, np.int64).T).astype(value.dtype)
         array = array.reshape(value.shape)
         scope.own[name] = Value(value.shape, value.dtype, array, value.is_settled, value.is_steady)
-    return scope
-
-
-def _computed(recorder: Recorder, stretch: Stretch, action: Host) -> Scope | None:
-    """Return the scope behind a stretch and what numpy computes of zeros after it; None where it computes nothing."""
-    region, scope = stretch.region, stretch.scope.copy()
-    node = region.nodes[action.node]
-    try:
-        given = [recorder.numbers(region, scope, name) if name else None for name in node.input]
-        arrays = recorder.evaluated(node, given)
-    except (GraphError, MemoryNeededError):
-        return None
-    for name, array in zip(node.output, arrays, strict=False):
-        if name:
-            scope.own[name] = Value(array.shape, array.dtype)
     return scope
 
 

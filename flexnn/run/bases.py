@@ -57,11 +57,17 @@ class Base:
 
 
 class Decided(NamedTuple):
-    """What the last search for a plan of a template's segments found, which plans of other sizes follow."""
+    """What the last search for a plan of a kind of segment found, which plans of other sizes follow."""
 
-    decisions: Decisions
+    decisions: Decisions | None
+    """None: it pins everything, which needs no search."""
     planned_for: int
     """Budget of that plan."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes, about."""
+        return self.decisions.nbytes if self.decisions is not None else 0
 
 
 LikenessTo = Callable[[SegmentTemplate, Base], Likeness | None]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from _blake2 import blake2b
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from flexnn.graph.ir import Array, Graph
@@ -64,6 +66,8 @@ class BoundSegment:
     """The planner of its graph, once it was asked for."""
     known_least: Planner | None = None
     """Planner of what binding makes, where that is another graph."""
+    known_kind: Hashable = None
+    """Its kind, once it was asked for."""
     nodes: int = 0
     """Number of its nodes in the core."""
     refit_bytes: int = 0
@@ -92,6 +96,13 @@ class BoundSegment:
         if self.known_planner is None:
             self.known_planner = Planner(self.graph, self.store.setting)
         return self.known_planner
+
+    @property
+    def kind(self) -> Hashable:
+        """What all segments have in common that differ in sizes only: the template, or operators and weights."""
+        if self.known_kind is None:
+            self.known_kind = self.segment.template or _kind_of(self.graph)
+        return self.known_kind
 
     @property
     def least(self) -> Planner:
@@ -155,3 +166,10 @@ class BoundSegment:
         if self.segment.template is not None:
             self.known_planner = None
             self.segment.built = self.segment.fixed = None
+
+
+def _kind_of(graph: Graph) -> bytes:
+    """Return a digest of a graph's operators and weights."""
+    offsets = [weight.offset for weight in graph.weights]
+    rows = [(node.op, offsets[node.weight] if node.weight >= 0 else -1) for node in graph.nodes]
+    return blake2b(repr(rows).encode(), digest_size=16).digest()

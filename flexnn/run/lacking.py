@@ -24,12 +24,9 @@ class LackingRecorder(Recorder):
 
     def renew_templates(self) -> None:
         """Forget the templates that are kept, if they are; those of the artifact are checked as they are read again."""
-        before = self.templates
-        if before is not None and not before.is_closed:
+        if self.templates is not None and not self.templates.is_closed:
             self.templates = None
             self.keep_templates(wanted=True)
-            if self.templates is not None:
-                self.templates.traces_new = before.traces_new
 
     def _stored(self) -> Stored:
         """Read the templates that the artifact holds. Raises ArtifactError, GraphError."""

@@ -194,14 +194,12 @@ class OpenShapesRun:
         """Keep templates in a budget, as shapes change, if there is ample room for them when all else is closed."""
         memory, segments = self._open.segments.memory, self._open.segments
         beside = segments.model_bytes + BASE_BYTES + sum(array.nbytes for array in inputs)
-        if memory is None or not segments.may_hold_templates(memory - beside, new=False):
+        if memory is None or not segments.may_hold_templates(memory - beside):
             return
         for key in list(self._first):
             self._drop(key)
         self._open.close_all()
         self._recorder.keep_templates(wanted=True)
-        if self._recorder.templates is not None:
-            self._recorder.templates.traces_new = segments.may_hold_templates(memory - beside, new=True)
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
         """Return all outputs of a run like the last, if one stretch is all of it; else None. Raises SessionError."""

@@ -193,12 +193,11 @@ class OpenStretches(Teams):
         if memory is None or self.needs.given_bytes <= before:
             return
         stays = all(map(self._is_open, self._used))
-        fits = stays and self.beside_values() + self.needs.most_values(self._used) <= memory
-        is_new = any(found.held_beside(self.needs.given_bytes) > found.given_bytes for found in self._used)
-        if (is_new or not fits) and self.minimum_bytes > memory:
+        if stays and self.beside_values() + self.needs.most_values(self._used) <= memory:
+            return
+        if self.minimum_bytes > memory:
             raise BudgetError(self.minimum_bytes, memory)
-        if not fits:
-            self.hold(0, 0)
+        self.hold(0, 0)
 
     def finish(self) -> None:
         """End a complete run. Segments that it did not need are closed, unless they share pinned weights with it."""

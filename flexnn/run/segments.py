@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import weakref
 from _blake2 import blake2b
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 
 import numpy as np
 
@@ -40,6 +41,8 @@ bytes that tracing takes for each node of the model (3 to 10 KiB); and how many 
 """
 BASES_MAX = 4
 """Most plans of one template that others are refitted from."""
+DECIDED_MAX = 64
+"""Most decisions that are kept for plans of other sizes."""
 AGAIN = 1.25
 """Growth of a budget for which what had no room before is tried again."""
 GROWTH = 1.25
@@ -66,8 +69,8 @@ class BoundSegments:
         self._packings: dict[SegmentTemplate, Packing] = {}
         self._bases: dict[SegmentTemplate, list[Base]] = {}
         """Plans of each template's segments, the newest first."""
-        self._decided: dict[SegmentTemplate, Decided] = {}
-        """What searches for plans in a budget found, by template."""
+        self._decided: OrderedDict[Hashable, Decided] = OrderedDict()
+        """What searches for plans in a budget found, by the kind of segment; the newest at the end."""
         self._pins: dict[tuple[int, bytes], Pins] = {}
         self.templates: Templates | None = None
         """Templates that the session keeps."""
@@ -121,11 +124,10 @@ class BoundSegments:
     def prune(self) -> None:
         """Forget what is kept for templates that are gone."""
         used = {segment.segment.template for segment in self}
-        for template in self._packings.keys() | self._bases.keys() | self._decided.keys():
+        for template in self._packings.keys() | self._bases.keys():
             if template not in used and (self.templates is None or not self.templates.holds(template)):
                 self._packings.pop(template, None)
                 self._bases.pop(template, None)
-                self._decided.pop(template, None)
 
     def lacking(self, segment: Segment) -> set[str]:
         """Return the names of nodes whose weights the artifact does not hold in the form that the segment reads."""
@@ -151,14 +153,10 @@ class BoundSegments:
         source = self.stored.template_source
         return max(self.templates.nbytes, traced) + (READ * source.weight.nbytes if source is not None else 0)
 
-    def may_hold_templates(self, room_bytes: int, *, new: bool) -> bool:
-        """Return whether the artifact's templates, and ``new`` ones, too, take little of the bytes that a budget
-        leaves.
-        """
+    def may_hold_templates(self, room_bytes: int) -> bool:
+        """Return whether the artifact's templates, or new ones, take little of the bytes that a budget leaves."""
         source = self.stored.template_source
-        needed = READING * source.weight.nbytes if source is not None else 0
-        if new or source is None:
-            needed = max(needed, TRACING_BYTES * self._model_nodes)
+        needed = max(READING * source.weight.nbytes if source is not None else 0, TRACING_BYTES * self._model_nodes)
         return (self.memory is None or self.memory > AGAIN * self._lacked) and ROOM * needed <= room_bytes
 
     def drop_templates(self) -> bool:
@@ -185,7 +183,7 @@ class BoundSegments:
         for segment in self:
             if segment.is_own:
                 bases.pop(id(segment.base), None)
-        decided = sum([found.decisions.nbytes for found in self._decided.values()])
+        decided = sum([found.nbytes for found in self._decided.values()])
         return sum([base.plan.overhead["program"] for base in bases.values()]) + decided
 
     def io_bytes(self, segment: BoundSegment) -> int:
@@ -253,30 +251,25 @@ class BoundSegments:
         segment.working_bytes = align_up(plan.working_bytes, self.setting.io_align)
 
     def _decide(self, segment: BoundSegment, plan: Plan, own: int | None) -> None:
-        """Keep what the search for a plan of a segment's template decided."""
-        template = segment.segment.template
-        if template is not None and own is not None:
-            self._decided.pop(template, None)
-            if plan.decisions is not None:
-                self._decided[template] = Decided(plan.decisions, own)
+        """Keep what the search for a plan of a segment decided, for others of its kind."""
+        if own is not None:
+            self._decided.pop(segment.kind, None)
+            self._decided[segment.kind] = Decided(plan.decisions, own)
+            while len(self._decided) > DECIDED_MAX:
+                self._decided.popitem(last=False)
         plan.decisions = None
 
     def share(self, segment: BoundSegment) -> int | None:
-        """Return the budget that the last plan of a segment's template had; None: there was none."""
-        template = segment.segment.template
-        if template is None:
-            return None
-        if (found := self._decided.get(template)) is not None:
-            return found.planned_for
-        return next((base.planned_for for base in self._bases.get(template, ())), None)
+        """Return the budget that the last plan of a segment of this kind had; None: there was none."""
+        found = self._decided.get(segment.kind)
+        return found.planned_for if found is not None else None
 
     def follow(self, segment: BoundSegment) -> bool:
-        """Plan a segment as the last search for a plan of its template decided, which was for other sizes; return
-        whether that makes a plan of as many bytes.
+        """Plan a segment as the last search for a plan of its kind decided, which was for other sizes; return whether
+        that makes a plan of as many bytes.
         """
-        template = segment.segment.template
-        found = self._decided.get(template) if template is not None else None
-        if found is None or found is segment.unfollowed or self._rewrite:
+        found = self._decided.get(segment.kind)
+        if found is None or found.decisions is None or found is segment.unfollowed or self._rewrite:
             return False
         io = self.io_bytes(segment)
         plan = segment.planner.follow(found.decisions, found.planned_for + io, resized=True)
@@ -311,10 +304,10 @@ class BoundSegments:
             self._packings[template].apply(graph)
             self.find_weights(graph)
             io = self.setting.overhead(graph, 0, 0, self.setting.threads)["io"]
-            planner = Planner(graph, self.setting)
-            if planner.minimum - io > own:
+            try:
+                plan = Planner(graph, self.setting).plan(own + io)
+            except BudgetError:
                 continue
-            plan = planner.plan(own + io)
             self._decide(segment, plan, own)
             base = self._based(segment, graph, plan, own, io)
             if self.refit(segment) and segment.base is base:

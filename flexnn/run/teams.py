@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 
 from flexnn.planning import BudgetError
@@ -106,15 +107,26 @@ class Teams(Arena):
             planned = [other for other in segments_of(team) if other.base is not None]
             working = max((other.working_bytes for other in planned), default=0)
             most = BASE_BYTES + self.segments.stacks_bytes + working + memory - self._team_bytes(team)
+            if self._planned_like_last(segment, most):
+                continue
             least = segment.planner.minimum - self.segments.io_bytes(segment)
             if most < least:
                 return False
             rest = to_come + sum(map(weight_bytes, lacking[number:]))
             part = 0 if self._is_crowded else (most - least) * weight_bytes(segment) // rest
-            share = self.segments.share(segment)
-            own = least + part if share is None or share < least else min(share, most)
-            self.segments.planned(segment, own, self._around(team, segments_of(team)))
+            self.segments.planned(segment, least + part, {})
         return True
+
+    def _planned_like_last(self, segment: BoundSegment, most: int) -> bool:
+        """Plan a segment in as many bytes as the last one of its kind had, at ``most`` these; return whether that is
+        enough.
+        """
+        share = self.segments.share(segment)
+        if share is None or self._is_crowded:
+            return False
+        with contextlib.suppress(BudgetError):
+            self.segments.planned(segment, min(share, most), {})
+        return segment.base is not None
 
     def _weights_to_come(self, team: Sequence[ReadyStretch]) -> int:
         """Return the bytes of weights that a run's nodes behind a team read: none where it is all of the run."""
