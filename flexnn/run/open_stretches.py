@@ -55,6 +55,8 @@ class OpenStretches(Teams):
         """Whether stacks found no room for more rows."""
         self._is_settled = True
         """Whether all that is open is planned for the budget, placed and recorded."""
+        self._enough = (0, 0)
+        """Most bytes of outputs beside which a run like the last was sure to have room, and the budget then."""
         self._prepared: list[BoundSegment] = []
         """Segments that were opened before the first run, for the weights and plans that runs share with them."""
         self._rehearsed: Stretch | None = None  # opened before the first run, too
@@ -193,11 +195,15 @@ class OpenStretches(Teams):
         if memory is None or self.needs.given_bytes <= before:
             return
         stays = all(map(self._is_open, self._used))
-        if stays and self.beside_values() + self.needs.most_values(self._used) <= memory:
-            return
-        if self.minimum_bytes > memory:
-            raise BudgetError(self.minimum_bytes, memory)
-        self.hold(0, 0)
+        fits = stays and self.beside_values() + self.needs.most_values(self._used) <= memory
+        is_sure = fits and self.needs.given_bytes <= self._enough[0] and memory >= self._enough[1]
+        is_new = any(found.held_beside(self.needs.given_bytes) > found.given_bytes for found in self._used)
+        if (is_new and not is_sure) or not fits:
+            if self.minimum_bytes > memory:
+                raise BudgetError(self.minimum_bytes, memory)
+            self._enough = self.needs.given_bytes, memory
+        if not fits:
+            self.hold(0, 0)
 
     def finish(self) -> None:
         """End a complete run. Segments that it did not need are closed, unless they share pinned weights with it."""
@@ -322,11 +328,8 @@ class OpenStretches(Teams):
         team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
         is_planned, self.segments.plans_larger = False, True
         ways_out = self._ways_out(found, team)
-        while True:
-            if self._fits(team):
-                if not self._measure(segments_of(team)):
-                    break
-                is_planned = False
+        while not (is_placed := self._fits(team)) or self._measure(segments_of(team)):
+            is_planned = is_planned and not is_placed
             try:
                 if self._plan_lacking(team) or self._close_other(team) or self._drop_oldest(team, unused=True):
                     continue
@@ -374,8 +377,7 @@ class OpenStretches(Teams):
         """
         others = [stretch for stretch, found in self._ready.items() if found not in team]
         if unused:  # recording one again takes less than planning the team again
-            in_budget = self.segments.memory is not None
-            others = [stretch for stretch in others if in_budget and self._ready[stretch] not in self._used]
+            others = [s for s in others if self.segments.memory is not None and self._ready[s] not in self._used]
         if others:
             self.forget(next((other for other in others if self._ready[other] not in self._used), others[0]))
         return bool(others)

@@ -251,8 +251,8 @@ class BoundSegments:
         segment.working_bytes = align_up(plan.working_bytes, self.setting.io_align)
 
     def _decide(self, segment: BoundSegment, plan: Plan, own: int | None) -> None:
-        """Keep what the search for a plan of a segment decided, for others of its kind."""
-        if own is not None:
+        """Keep what the search for a plan of a segment decided, for others of its kind, if there is room for more."""
+        if own is not None and self.plans_larger:
             self._decided.pop(segment.kind, None)
             self._decided[segment.kind] = Decided(plan.decisions, own)
             while len(self._decided) > DECIDED_MAX:
