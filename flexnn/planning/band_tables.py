@@ -1,8 +1,8 @@
 """Rows of a graph's nodes and activations, as planner/bands.c takes them: the records of the operators say what rows of
 its inputs a node needs for rows of its output (graph/operators/rows.py), views say which rows of a root these are.
 
-Rows of a root lie ``pitch`` elements apart. Operators over images have rows on axis 1; others take the rows of what
-they read or write, on whatever axis these lie.
+Rows of a root lie ``pitch`` elements apart. Operators over images have rows on axis 1, or on axis 2 where the image is
+one line, as sound is; others take the rows of what they read or write, on whatever axis these lie.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from flexnn.graph.attributes import int_attr, ints_attr
-from flexnn.graph.ir import DTYPES, Graph, Node, Tensor
+from flexnn.graph.ir import DTYPES, Graph, Node, Shape, Tensor
 from flexnn.graph.operators import OPERATORS
 from flexnn.graph.operators.rows import Need
 
@@ -105,7 +105,7 @@ class BandTables:
     # ---- pitches ----
 
     def _find_pitches(self, graph: Graph) -> None:
-        """Find how far apart the rows of roots are, beginning with operators whose rows are on axis 1."""
+        """Find how far apart the rows of roots are, beginning with operators over images."""
         if self._by_images:
             whole = ((i, t) for i, t in enumerate(graph.tensors) if t.root < 0 and t.shape and t.shape[0] > 1)
             self._pitch = {i: t.size // t.shape[0] for i, t in whole}
@@ -116,11 +116,11 @@ class BandTables:
         for node in graph.nodes:
             if _is_over_images(node):
                 for tensor in (*node.inputs, *node.outputs):
-                    view = graph.tensors[tensor]
-                    if len(view.shape) == 4 and view.shape[1] > 1 and view.strides[1] > 0:
-                        known = self._pitch.setdefault(self._roots[tensor], view.strides[1])
-                        if known % view.strides[1] == 0:  # rows of tokens lie in rows of patches
-                            self._pitch[self._roots[tensor]] = view.strides[1]
+                    view, axis = graph.tensors[tensor], _image_axis(graph.tensors[tensor].shape)
+                    if len(view.shape) == IMAGE_AXES and view.shape[axis] > 1 and view.strides[axis] > 0:
+                        known = self._pitch.setdefault(self._roots[tensor], view.strides[axis])
+                        if known % view.strides[axis] == 0:  # rows of tokens lie in rows of patches
+                            self._pitch[self._roots[tensor]] = view.strides[axis]
         count = len(graph.nodes)
         for indices in (range(count), range(count)[::-1], range(count)):
             for index in indices:
@@ -162,9 +162,9 @@ class BandTables:
             if len(view.shape) > 2 and view.shape[0] == 1 and view.shape[1] > 1:
                 return 1 if view.strides[1] == self._pitch.get(self._roots[node.outputs[0]]) else -1
             return 0 if view.shape and view.shape[0] > 1 else -1
-        if _is_over_images(node):
-            return 1
         output = graph.tensors[node.outputs[0]]
+        if _is_over_images(node):
+            return _image_axis(output.shape)
         known = [self._row_axes(graph, tensor) for tensor in node.inputs]
         for axis in self._row_axes(graph, node.outputs[0]) or range(len(output.shape) - 1):
             needs = self._needs(graph, node, axis)
@@ -285,8 +285,13 @@ class BandTables:
 
 
 def _is_over_images(node: Node) -> bool:
-    """Return whether the rows of an operator's maps are on axis 1."""
+    """Return whether an operator's maps are images, whose rows are on the axis that ``_image_axis`` says."""
     return "pads" in node.attrs or node.op in ("resize", "resize_u8")
+
+
+def _image_axis(shape: Shape) -> int:
+    """Return the axis that the rows of an image are on: the pixels of one line count as rows."""
+    return 2 if len(shape) == IMAGE_AXES and shape[1] == 1 else 1
 
 
 def _is_image(tensor: Tensor) -> bool:

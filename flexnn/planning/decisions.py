@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NODES_MAX = 2_000
 """Most nodes of graphs whose decisions are told: those of more take longer to read than they save."""
+ROW_BYTES = 96
+"""Bytes of a node in decisions that a session keeps: references, its rank, and a few rows that differ."""
 _Rows = list[tuple[int, int, int]]
 
 
@@ -56,8 +58,9 @@ class Decisions(NamedTuple):
             return None
         rows: list[tuple[int, int, int, int]] = draft.choices.tolist()
         variants = [node.variants[row[0]] for node, row in zip(costs.nodes, rows, strict=True)]
-        kernels = [(variant.kernel, variant.tile_block) for variant in variants]
-        slices = [(in_slice, pinned, constants) for _, in_slice, pinned, constants in rows]
+        known: dict[Any, Any] = {}  # many rows are equal, and sessions with open shapes keep them
+        kernels = [known.setdefault(row, row) for row in ((v.kernel, v.tile_block) for v in variants)]
+        slices = [known.setdefault(row[1:], row[1:]) for row in rows]
         return cls(placement, draft.working_bytes, draft.from_top, kernels, slices, draft.filled)
 
     def in_form(self, form: Form | None, bound_ms: float, pace: float) -> Decisions:
@@ -69,8 +72,10 @@ class Decisions(NamedTuple):
             regions=[(region.first, region.last, region.bands) for region in form.regions], way=form.way
         )
 
-    def choices(self, costs: Costs) -> Records:
-        """Return the choice of each node. Raises ValueError where a node has no such kernel."""
+    def choices(self, costs: Costs, *, resized: bool = False) -> Records:
+        """Return the choice of each node. Raises ValueError where a node has no such kernel; if it is ``resized``, one
+        with other blocks will do, or else the fastest.
+        """
         known: dict[int, dict[tuple[str, int], int]] = {}
         made = []
         for node, kernel, row in zip(costs.nodes, self.kernels, self.slices, strict=True):
@@ -78,10 +83,18 @@ class Decisions(NamedTuple):
             if numbers is None:
                 numbers = {(v.kernel, v.tile_block): i for i, v in reversed([*enumerate(node.variants)])}
                 known[id(node.variants)] = numbers
-            if kernel not in numbers:
+            number = numbers.get(kernel)
+            if number is None and not resized:
                 raise ValueError(f"no kernel {kernel}")
-            made.append((numbers[kernel], *row))
+            if number is None:
+                number = next((i for i, v in enumerate(node.variants) if v.kernel == kernel[0]), 0)
+            made.append((number, *row))
         return np.array(made, _core.CHOICE_DTYPE)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take, about."""
+        return ROW_BYTES * len(self.slices)
 
     def described(self) -> dict[str, Any]:
         """Return the decisions as an object for JSON."""

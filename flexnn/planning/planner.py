@@ -363,16 +363,17 @@ class Planner:
             return None  # few sessions spill
         return decisions.in_form(form, bound_ms, self._whole.pace)
 
-    def follow(self, decisions: Decisions, memory: int) -> Plan | None:
+    def follow(self, decisions: Decisions, memory: int, *, resized: bool = False) -> Plan | None:
         """Return the plan for ``memory`` bytes that decisions of another planner of the graph make; None where they
         make none, or where the machine computes and reads at other rates than then, so that others may be better.
+        ``resized``: they were made for the graph at other sizes, whatever the rates.
         """
         if self._setting.spills or (self._setting.deterministic and decisions.regions is not None):
             return None
-        if not 1 / PACES <= decisions.pace / self._whole.pace <= PACES:
+        if not resized and not 1 / PACES <= decisions.pace / self._whole.pace <= PACES:
             return None
         with Uncollected(len(self._graph.nodes)), contextlib.suppress(ValueError, IndexError, AssertionError):
-            plan = self._variant_of(decisions).follow(decisions, memory)
+            plan = self._variant_of(decisions).follow(decisions, memory, resized=resized)
             self._forget()
             return plan and plan.but(minimum_memory=lambda: self.minimum)
         self._forget()

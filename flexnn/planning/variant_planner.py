@@ -258,13 +258,14 @@ class VariantPlanner:
         """Bytes that the storage gives in the time of all nodes' fastest kernels: what is decided depends on it."""
         return self._fastest_s() * self._machine.storage_bytes_per_second
 
-    def follow(self, decisions: Decisions, memory: int) -> Plan | None:
+    def follow(self, decisions: Decisions, memory: int, *, resized: bool = False) -> Plan | None:
         """Return the plan for ``memory`` bytes that is made by these decisions; None where it would take more. Raises
-        ValueError or IndexError where they are of another graph.
+        ValueError, IndexError or AssertionError where they are of another graph. ``resized``: of this one at other
+        sizes.
         """
         started = time.perf_counter_ns()
         drafting = self._draftings[decisions.placement] if decisions.placement else self._drafting
-        working_bytes, choices = decisions.working_bytes, decisions.choices(self._costs)
+        working_bytes, choices = decisions.working_bytes, decisions.choices(self._costs, resized=resized)
         if self._fixed_bytes + working_bytes > memory:
             return None
         draft = drafting.place(choices, working_bytes, from_top=decisions.from_top)
@@ -274,7 +275,8 @@ class VariantPlanner:
             draft = drafting.fill(draft, decisions.filled)
         if self._fixed_bytes + draft.nbytes > memory:
             return None
-        return self._encoded(self._in_phases(draft), memory, decisions.bound_ms / 1e3, started)
+        bound_s = self._bound_s(memory) if resized else decisions.bound_ms / 1e3
+        return self._encoded(self._in_phases(draft), memory, bound_s, started)
 
     def _in_phases(self, draft: Draft) -> Draft:
         """Return the draft with slices that stay where nodes of the model share them, if that is faster."""

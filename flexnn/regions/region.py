@@ -89,6 +89,13 @@ class Region:
             self._needed[remaining] = names
         return names
 
+    def constant_bytes(self, remaining: Nodes) -> int:
+        """Return the bytes of the constants that the remaining nodes read, and all those inside them."""
+        names = self.needed(remaining)
+        own = sum(self.constants[name].nbytes for name in names if name in self.constants)
+        inside = [body for i, bodies in self.children.items() if remaining >> i & 1 for body in bodies.values()]
+        return own + sum(body.constant_bytes(body.all) for body in inside)
+
     def unmark(self) -> None:
         """Take back what is marked in the region and in those inside it."""
         for region in self.walk():

@@ -20,11 +20,12 @@ from flexnn.planning.types import align_up
 from flexnn.regions import Stretch
 
 from .bases import Pins
+from .bound_segment import BoundSegment
 from .engine import BoundProgram, Engine, SessionError
 from .model_file import ModelFile
 from .options import RunOptions
 from .recording import ReadyStretch, kept_bytes
-from .segments import BoundSegment, BoundSegments
+from .segments import BoundSegments
 
 
 class Home(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from typing import NamedTuple
 
 from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
@@ -11,6 +12,7 @@ from flexnn.graph.like_template import LikeTemplate
 from flexnn.graph.likeness import Likeness, Skeleton, likeness
 from flexnn.graph.template import Template
 from flexnn.planning import Plan
+from flexnn.planning.decisions import Decisions
 from flexnn.planning.refit import Refit, Refitted, Sizes
 from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions.templates import SegmentTemplate
@@ -51,6 +53,20 @@ class Base:
             return self.refit.at(sizes)
         found = likeness_to(template, self)
         return self.refit.at(sizes, found) if found is not None else None
+
+
+class Decided(NamedTuple):
+    """What the last search for a plan of a kind of segment found, which plans of other sizes follow."""
+
+    decisions: Decisions | None
+    """None: it pins everything, which needs no search."""
+    planned_for: int
+    """Budget of that plan."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes, about."""
+        return self.decisions.nbytes if self.decisions is not None else 0
 
 
 LikenessTo = Callable[[SegmentTemplate, Base], Likeness | None]

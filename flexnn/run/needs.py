@@ -8,8 +8,9 @@ from flexnn.graph.ir import Array
 from flexnn.planning.overhead import BASE_BYTES
 from flexnn.planning.types import LINE, align_up
 
+from .bound_segment import BoundSegment
 from .recording import ReadyStretch, kept_bytes
-from .segments import BoundSegment, BoundSegments
+from .segments import BoundSegments
 
 
 class Needs:

@@ -17,12 +17,12 @@ from flexnn.regions import Segment, Stretch
 
 from .arena import Home
 from .bases import Pins
+from .bound_segment import BoundSegment
 from .engine import session_error
 from .model_file import ModelFile
 from .needs import Needs, live_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, ready
-from .segments import BoundSegment
 from .statistics import machine_statistics
 from .teams import Teams, segments_of
 
@@ -55,6 +55,8 @@ class OpenStretches(Teams):
         """Whether stacks found no room for more rows."""
         self._is_settled = True
         """Whether all that is open is planned for the budget, placed and recorded."""
+        self._enough = (0, 0)
+        """Most bytes of outputs beside which a run like the last was sure to have room, and the budget then."""
         self._prepared: list[BoundSegment] = []
         """Segments that were opened before the first run, for the weights and plans that runs share with them."""
         self._rehearsed: Stretch | None = None  # opened before the first run, too
@@ -194,9 +196,12 @@ class OpenStretches(Teams):
             return
         stays = all(map(self._is_open, self._used))
         fits = stays and self.beside_values() + self.needs.most_values(self._used) <= memory
+        is_sure = fits and self.needs.given_bytes <= self._enough[0] and memory >= self._enough[1]
         is_new = any(found.held_beside(self.needs.given_bytes) > found.given_bytes for found in self._used)
-        if (is_new or not fits) and self.minimum_bytes > memory:
-            raise BudgetError(self.minimum_bytes, memory)
+        if (is_new and not is_sure) or not fits:
+            if self.minimum_bytes > memory:
+                raise BudgetError(self.minimum_bytes, memory)
+            self._enough = self.needs.given_bytes, memory
         if not fits:
             self.hold(0, 0)
 
@@ -323,17 +328,15 @@ class OpenStretches(Teams):
         team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
         is_planned, self.segments.plans_larger = False, True
         ways_out = self._ways_out(found, team)
-        while not self._fits(team):
-            mine = segments_of(team)
-            others = [segment for segment in self._open if segment not in mine]
-            if others and self.segments.memory is not None:
-                self._close(others[0])
-                continue
+        while not (is_placed := self._fits(team)) or self._measure(segments_of(team)):
+            is_planned = is_planned and not is_placed
             try:
+                if self._plan_lacking(team) or self._close_other(team) or self._drop_oldest(team, unused=True):
+                    continue
                 if is_planned:  # what planning leaves behind does not fit beside it
                     self._refuse(team)
                 self._plan_team(team)
-                is_planned = not self._measure(segments_of(team))
+                is_planned = True
             except BudgetError:
                 if next(ways_out, None) is None:
                     raise
@@ -368,11 +371,13 @@ class OpenStretches(Teams):
         """Smallest budget of the last run."""
         return self.needs.smallest
 
-    def _drop_oldest(self, team: Sequence[ReadyStretch]) -> bool:
+    def _drop_oldest(self, team: Sequence[ReadyStretch], *, unused: bool = False) -> bool:
         """Forget the stretch that was used longest ago, but none of the team, and one of the run under way only where
-        there is no other; return whether there was one.
+        there is no other, or none of it and only in a budget if ``unused``; return whether there was one.
         """
         others = [stretch for stretch, found in self._ready.items() if found not in team]
+        if unused:  # recording one again takes less than planning the team again
+            others = [s for s in others if self.segments.memory is not None and self._ready[s] not in self._used]
         if others:
             self.forget(next((other for other in others if self._ready[other] not in self._used), others[0]))
         return bool(others)

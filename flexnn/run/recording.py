@@ -17,7 +17,7 @@ from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Stretch
 from flexnn.regions.tape import Kind, Tape
 
-from .segments import BoundSegment
+from .bound_segment import BoundSegment
 
 KINDS: dict[Kind, int] = {
     "run": _core.ENTRY_RUN,

@@ -21,7 +21,8 @@ from flexnn.regions.left import Left, told
 from flexnn.regions.sampling import Sampler
 from flexnn.units import format_bytes
 
-from .segments import BoundSegment, BoundSegments
+from .bound_segment import BoundSegment
+from .segments import BoundSegments
 
 PARTS_TOLD = 12
 """Most parts in a summary; the rest are summed."""

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import weakref
 from _blake2 import blake2b
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 
 from flexnn.artifact.model_section import StoredModel, source_of, weight_key
 from flexnn.graph.ir import Array, Graph, Weight
 from flexnn.graph.like_template import LikeTemplate
 from flexnn.graph.likeness import Likeness
 from flexnn.graph.sources import ArraySource
-from flexnn.measure import Spans, Watch
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
-from flexnn.planning.overhead import NODE_BYTES, PART_NAMES
+from flexnn.planning.overhead import PART_NAMES
 from flexnn.planning.refit import Refit, Sizes
 from flexnn.planning.types import align_up
-from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Segment
 from flexnn.regions.templates import SegmentTemplate, Templates
 
-from .bases import Base, Pins, likeness_to
+from .bases import Base, Decided, Pins, likeness_to
+from .bound_segment import BoundSegment
 from .constants import Packing
-from .engine import BoundProgram
 
 MODEL_NODE_BYTES = 3 << 10
 """Bytes of an ONNX node in Python, with its attributes and its part of the artifact's section."""
@@ -34,150 +33,18 @@ CODE_BYTES = 83 << 16
 """Bytes of the modules that binding imports, of the heap that it leaves, and of numpy's code that it touches, which
 planning does without: 5.2 MiB.
 """
-REFIT_BYTES, REFIT_NODE_BYTES = 9 << 10, 48
-"""Bytes of a segment that is refitted, and of each of its nodes, beside its numbers and the program's edits: objects in
-Python (measured 5.1 KiB), and the ranges that the program touches (7 bytes a node).
-"""
-EDIT_BYTES, EDITS = 8, 16
-"""Bytes of a word in which the program in the engine differs from its base's (fx_edit), and how many there are for each
-node, before they are known: measured 4 to 12.
-"""
-CLOSED_BYTES = 6 << 10
-"""Bytes of it while it is closed, its numbers not counted."""
 READING, READ, TRACING_BYTES, ROOM = 4, 2, 10 << 10, 2
 """Bytes that reading the artifact's templates takes for each of theirs (measured 2.5), and that stay (1.5 to 2.1);
 bytes that tracing takes for each node of the model (3 to 10 KiB); and how many times that much a budget must leave.
 """
 BASES_MAX = 4
 """Most plans of one template that others are refitted from."""
+DECIDED_MAX = 64
+"""Most decisions that are kept for plans of other sizes."""
 AGAIN = 1.25
 """Growth of a budget for which what had no room before is tried again."""
 GROWTH = 1.25
 """Sizes are planned this many times as large where they have grown before, if the budget allows."""
-
-
-@quick_dataclass(slots=True, eq=False)
-class BoundSegment:
-    """A segment bound to shapes, and where it lies in the arena once it is planned and open. Sizes in bytes."""
-
-    segment: Segment
-    constants: list[Array]
-    """Constants that are not in the artifact, as the graph's last inputs."""
-    owner: weakref.ref[BoundSegments]
-    """Segments of the session, this one among them. A cycle would keep both until Python looks for cycles."""
-    base: Base | None = None
-    """Base of its plan; None: it has no plan."""
-    is_own: bool = False
-    """Whether ``base`` is planned for its own sizes."""
-    working_bytes: int = 0
-    """Bytes of the arena that segments share: activations, workspaces, streamed weights."""
-    bound: BoundProgram | None = None
-    """The plan's program in the engine, while the segment is open."""
-    bound_base: Base | None = None
-    """Base of the bound program."""
-    place: tuple[int, int] | None = None
-    """Arena offsets of its pinned part and of its working part, when it was bound last."""
-    watch: Watch | None = None
-    """Observer of its runs, for what they tell about the machine."""
-    is_measured: bool = False
-    """Whether its operators were already checked for missing measurements."""
-    made: Plan | None = None
-    """Its refitted plan, until it is bound."""
-    known_planner: Planner | None = None
-    """The planner of its graph, once it was asked for."""
-    known_least: Planner | None = None
-    """Planner of what binding makes, where that is another graph."""
-    nodes: int = 0
-    """Number of its nodes in the core."""
-    refit_bytes: int = 0
-    """Bytes of the program outside the arena where it is refitted."""
-
-    def __post_init__(self) -> None:
-        template = self.segment.template
-        self.nodes = len(template.template) if template is not None else len(self.graph.nodes)
-        self.refit_bytes = self.bytes_with(EDITS * self.nodes)
-
-    @property
-    def store(self) -> BoundSegments:
-        """Segments of the session."""
-        store = self.owner()
-        assert store is not None
-        return store
-
-    @property
-    def graph(self) -> Graph:
-        """Its graph, with the weights of the artifact."""
-        return self.store.bound_graph(self.segment)
-
-    @property
-    def planner(self) -> Planner:
-        """The planner of its graph."""
-        if self.known_planner is None:
-            self.known_planner = Planner(self.graph, self.store.setting)
-        return self.known_planner
-
-    @property
-    def least(self) -> Planner:
-        """The planner of what binding makes of the segment, which knows its smallest budget."""
-        if self.segment.bind is None:
-            return self.planner
-        if self.known_least is None:
-            graph = self.segment.bind()
-            Packing.of(graph).apply(graph)
-            self.store.find_weights(graph)
-            self.known_least = Planner(graph, self.store.setting)
-        return self.known_least
-
-    @property
-    def plan(self) -> Plan | None:
-        """Its plan."""
-        if self.base is None:
-            return None
-        if self.is_own:
-            return self.base.plan
-        return self.made or self.store.refitted(self, self.base)
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether the program of its plan is bound."""
-        return self.bound is not None and self.bound_base is self.base
-
-    def spans(self) -> Spans | None:
-        """Return the times of its last run's steps and loads, as Watch takes them."""
-        return self.bound.spans if self.bound is not None else None
-
-    @property
-    def pins(self) -> Pins:
-        """The part of the arena that stays its own, and of those that share it: zeros, small constants, weights."""
-        assert self.base is not None
-        return self.base.pins
-
-    @property
-    def program_bytes(self) -> int:
-        """Bytes of the program outside the arena."""
-        assert self.base is not None
-        return self.base.plan.overhead["program"] if self.is_own else self.refit_bytes
-
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes that it takes while it is not open."""
-        holds = self.segment.built is not None or self.known_planner is not None
-        numbers = self.segment.numbers
-        return NODE_BYTES * self.nodes if holds or numbers is None else CLOSED_BYTES + numbers.words.nbytes
-
-    def bytes_with(self, edits: int) -> int:
-        """Return the bytes of the program outside the arena where it is refitted, with so many edits."""
-        numbers = self.segment.numbers
-        words = numbers.words.nbytes if numbers is not None else 0
-        return REFIT_BYTES + REFIT_NODE_BYTES * self.nodes + words + EDIT_BYTES * edits
-
-    def drop_plan(self) -> None:
-        """Forget the plan, and what can be made again for another one."""
-        self.base = self.made = self.known_least = None
-        self.is_own = False
-        if self.segment.template is not None:
-            self.known_planner = None
-            self.segment.built = self.segment.fixed = None
 
 
 class BoundSegments:
@@ -200,6 +67,8 @@ class BoundSegments:
         self._packings: dict[SegmentTemplate, Packing] = {}
         self._bases: dict[SegmentTemplate, list[Base]] = {}
         """Plans of each template's segments, the newest first."""
+        self._decided: OrderedDict[Hashable, Decided] = OrderedDict()
+        """What searches for plans in a budget found, by the kind of segment; the newest at the end."""
         self._pins: dict[tuple[int, bytes], Pins] = {}
         self.templates: Templates | None = None
         """Templates that the session keeps."""
@@ -235,6 +104,7 @@ class BoundSegments:
     def drop_plans(self) -> None:
         """Forget all plans."""
         self._bases.clear()
+        self._decided.clear()
         self._pins.clear()
         for segment in self:
             segment.drop_plan()
@@ -303,13 +173,16 @@ class BoundSegments:
 
     @property
     def bases_bytes(self) -> int:
-        """Bytes of graphs and plans that segments are refitted from, but for those of segments that are there."""
+        """Bytes of graphs and plans that segments are refitted from, but for those of segments that are there; and of
+        decisions.
+        """
         used = [segment.base for segment in self if segment.base is not None]
         bases = {id(base): base for found in (*self._bases.values(), used) for base in found}
         for segment in self:
             if segment.is_own:
                 bases.pop(id(segment.base), None)
-        return sum([base.plan.overhead["program"] for base in bases.values()])
+        decided = sum([found.nbytes for found in self._decided.values()])
+        return sum([base.plan.overhead["program"] for base in bases.values()]) + decided
 
     def io_bytes(self, segment: BoundSegment) -> int:
         """Return the bytes that a plan of the segment counts for its inputs and outputs."""
@@ -373,9 +246,44 @@ class BoundSegments:
             parts = {name: size for name, size in error.parts.items() if name != PART_NAMES["io"]}
             parts |= {PART_NAMES.get(name, name): size for name, size in around.items()}
             raise BudgetError(error.minimum - io + sum(around.values()), self.memory or 0, parts=parts) from None
+        self._decide(segment, plan, own)
+        self._take(segment, plan, own, io)
+
+    def _take(self, segment: BoundSegment, plan: Plan, own: int | None, io: int) -> None:
+        """Have a segment use a plan of its own graph."""
         segment.base = self._based(segment, segment.graph, plan, own, io)
         segment.is_own, segment.made = True, None
         segment.working_bytes = align_up(plan.working_bytes, self.setting.io_align)
+
+    def _decide(self, segment: BoundSegment, plan: Plan, own: int | None) -> None:
+        """Keep what the search for a plan of a segment decided, for others of its kind, if there is room for more."""
+        if own is not None and self.plans_larger:
+            self._decided.pop(segment.kind, None)
+            self._decided[segment.kind] = Decided(plan.decisions, own)
+            while len(self._decided) > DECIDED_MAX:
+                self._decided.popitem(last=False)
+        plan.decisions = None
+
+    def share(self, segment: BoundSegment) -> int | None:
+        """Return the budget that the last plan of a segment of this kind had; None: there was none."""
+        found = self._decided.get(segment.kind)
+        return found.planned_for if found is not None else None
+
+    def follow(self, segment: BoundSegment) -> bool:
+        """Plan a segment as the last search for a plan of its kind decided, which was for other sizes; return whether
+        that makes a plan of as many bytes.
+        """
+        found = self._decided.get(segment.kind)
+        if found is None or found.decisions is None or found is segment.unfollowed or self._rewrite:
+            return False
+        io = self.io_bytes(segment)
+        plan = segment.planner.follow(found.decisions, found.planned_for + io, resized=True)
+        if plan is None:
+            segment.unfollowed = found
+            return False
+        self._take(segment, plan, found.planned_for, io)
+        segment.is_measured = True
+        return True
 
     def _planned_larger(self, segment: BoundSegment, own: int) -> bool:
         """Plan for the largest sizes that segments of the same template had, or somewhat larger ones, if that fits into
@@ -401,11 +309,15 @@ class BoundSegments:
             self._packings[template].apply(graph)
             self.find_weights(graph)
             io = self.setting.overhead(graph, 0, 0, self.setting.threads)["io"]
-            planner = Planner(graph, self.setting)
-            if planner.minimum - io > own:
+            try:
+                plan = Planner(graph, self.setting).plan(own + io)
+            except BudgetError:
                 continue
-            base = self._based(segment, graph, planner.plan(own + io), own, io)
+            self._decide(segment, plan, own)
+            base = self._based(segment, graph, plan, own, io)
             if self.refit(segment) and segment.base is base:
+                return True
+            if base.refit is None and self.follow(segment):  # it is in bands
                 return True
         return False
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 
 from flexnn.planning import BudgetError
-from flexnn.planning.overhead import BASE_BYTES
+from flexnn.planning.overhead import BASE_BYTES, NODE_BYTES
 from flexnn.planning.types import align_up
 
 from .arena import Arena, Home
 from .bases import Pins
+from .bound_segment import BoundSegment
 from .model_file import ModelFile
 from .needs import least_bytes, rounding_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, kept_bytes
-from .segments import BoundSegment
 
 SHAPES = 64
 """Shapes that plans leave room for where a segment was met at several, in at most a sixteenth of the budget."""
@@ -80,13 +81,75 @@ class Teams(Arena):
         return memory is None or self._team_bytes(team) <= memory
 
     def _team_bytes(self, team: Sequence[ReadyStretch]) -> int:
-        """Return the bytes of the session with a team open as it is planned, beside what is open and kept."""
-        segments = segments_of(team)
+        """Return the bytes of the session with those segments of a team open that have plans, beside what is open and
+        kept.
+        """
+        segments = [segment for segment in segments_of(team) if segment.base is not None]
         pins = {segment.pins for segment in segments}
         working = max((segment.working_bytes for segment in segments), default=0)
         own = sum(pin.nbytes for pin in pins) + working + sum(segment.program_bytes for segment in segments)
         around = self._around(team, segments, pins, working)
         return sum(around.values()) + BASE_BYTES + self.segments.stacks_bytes + own
+
+    def _plan_lacking(self, team: Sequence[ReadyStretch]) -> bool:
+        """Plan those segments of a team that have no plan, each as the last one of its template was planned, or in a
+        part of what the others leave; return whether they have one now. What others have stays.
+        """
+        memory = self.segments.memory
+        lacking = [segment for segment in segments_of(team) if segment.base is None]
+        if memory is None or not lacking:
+            return False
+        self._make_room_to_plan(team, lacking)
+        to_come = self._weights_to_come(team)
+        for number, segment in enumerate(lacking):
+            if self.segments.follow(segment):
+                continue
+            planned = [other for other in segments_of(team) if other.base is not None]
+            working = max((other.working_bytes for other in planned), default=0)
+            most = BASE_BYTES + self.segments.stacks_bytes + working + memory - self._team_bytes(team)
+            if self._planned_like_last(segment, most):
+                continue
+            least = segment.planner.minimum - self.segments.io_bytes(segment)
+            if most < least:
+                return False
+            rest = to_come + sum(map(weight_bytes, lacking[number:]))
+            part = 0 if self._is_crowded else (most - least) * weight_bytes(segment) // rest
+            self.segments.planned(segment, least + part, {})
+        return True
+
+    def _planned_like_last(self, segment: BoundSegment, most: int) -> bool:
+        """Plan a segment in as many bytes as the last one of its kind had, at ``most`` these; return whether that is
+        enough.
+        """
+        share = self.segments.share(segment)
+        if share is None or self._is_crowded:
+            return False
+        with contextlib.suppress(BudgetError):
+            self.segments.planned(segment, min(share, most), {})
+        return segment.base is not None
+
+    def _weights_to_come(self, team: Sequence[ReadyStretch]) -> int:
+        """Return the bytes of weights that a run's nodes behind a team read: none where it is all of the run."""
+        last = team[-1].stretch
+        return 0 if team[0] in self._usual else last.region.constant_bytes(last.remaining)
+
+    def _close_other(self, team: Sequence[ReadyStretch]) -> bool:
+        """Close a segment that is open beside a team's, in a budget; return whether there was one."""
+        mine = segments_of(team)
+        others = (segment for segment in self._open if segment not in mine)
+        other = next(others, None) if self.segments.memory is not None else None
+        if other is not None:
+            self._close(other)
+        return other is not None
+
+    def _make_room_to_plan(self, team: Sequence[ReadyStretch], lacking: Sequence[BoundSegment]) -> None:
+        """Close segments that are open beside a team until there is room for planning those that are ``lacking``."""
+        memory, mine = self.segments.memory, segments_of(team)
+        needed = sum(NODE_BYTES * segment.nodes for segment in lacking)
+        needed += max((member.values_bytes + member.stacks_bytes for member in team), default=0)
+        others = [segment for segment in self._open if segment not in mine]
+        while others and memory is not None and needed + sum(self._opened_bytes().values()) > memory:
+            self._close(others.pop(0))
 
     def _plan_team(self, team: Sequence[ReadyStretch]) -> None:
         """Plan the segments of stretches that are to be open together."""
@@ -101,10 +164,11 @@ class Teams(Arena):
             return
         left = memory - sum(around.values())
         spare = min(memory // 16, SHAPES * sum(map(self.segments.more_bytes, segments)))
+        to_come = self._weights_to_come(team)
         try:
-            owns = self._shares(segments, left - spare)
+            owns = self._shares(segments, left - spare, to_come)
         except BudgetError:
-            owns = self._shares(segments, left)
+            owns = self._shares(segments, left, to_come)
         for segment, own in zip(segments, owns, strict=True):
             self.segments.planned(segment, own, around)
 
@@ -136,9 +200,9 @@ class Teams(Arena):
             + self.segments.templates_bytes,
         }
 
-    def _shares(self, segments: Sequence[BoundSegment], left: int) -> list[int]:
+    def _shares(self, segments: Sequence[BoundSegment], left: int, to_come: int) -> list[int]:
         """Return the budget of each segment out of the bytes that are ``left``: its smallest, and a part of the rest in
-        proportion to its weights. Raises BudgetError.
+        proportion to its weights; so have weights that are ``to_come``. Raises BudgetError.
         """
         minimum = [segment.planner.minimum - self.segments.io_bytes(segment) for segment in segments]
         spare = left - least_bytes(self.segments, segments)
@@ -146,8 +210,9 @@ class Teams(Arena):
             memory = self.segments.memory or 0
             raise BudgetError(memory - spare, memory)
         spare = 0 if self._is_crowded else spare
-        weights = [sum(weight.nbytes for weight in segment.graph.weights) + 1 for segment in segments]
-        return [least + spare * weight // sum(weights) for least, weight in zip(minimum, weights, strict=True)]
+        weights = list(map(weight_bytes, segments))
+        whole = sum(weights) + to_come
+        return [least + spare * weight // whole for least, weight in zip(minimum, weights, strict=True)]
 
     def _measure(self, segments: Sequence[BoundSegment]) -> bool:
         """Measure what the plans of segments depend on and was never tried, in the memory of all open segments.
@@ -175,6 +240,11 @@ class Teams(Arena):
         """Raise BudgetError for a team whose plans do not fit."""
         memory = self.segments.memory or 0
         raise BudgetError(self._team_bytes(team), memory)
+
+
+def weight_bytes(segment: BoundSegment) -> int:
+    """Return the bytes of a segment's weights, at least one."""
+    return sum(weight.nbytes for weight in segment.graph.weights) + 1
 
 
 def segments_of(team: Sequence[ReadyStretch]) -> list[BoundSegment]:

@@ -1,0 +1,90 @@
+"""Runs of several stretches whose sizes data decide, in budgets: what was decided for one run serves others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from flexnn.planning.ladder import Ladder
+from tests.support.regions import F32, check_run, graph_of, model_of, numbers, opened, value
+
+node = onnx.helper.make_node
+WIDTH, LAYERS, STAGES = 192, 3, 4
+LENGTHS = 90, 40, 150, 160, 200, 30, 71, 180, 120, 55, 199, 25, 140, 90, 64, 171
+"""Rows of runs one after the other: the most come fifth, and are fewer than 1.25 times those before."""
+
+
+def choosing() -> onnx.ModelProto:
+    """Layers over some rows, of which only those are kept whose mean is above -0.05, and layers over these, and so on.
+    Numpy makes noise, of which 0 is added to the rows that are kept.
+    """
+    nodes, weights, last = [], {}, "x"
+    for stage in range(STAGES):
+        for i in range(LAYERS):
+            name = f"{stage}.{i}"
+            weights[f"w{name}"] = numbers(WIDTH, WIDTH, seed=stage * LAYERS + i) / np.float32(WIDTH**0.5)
+            nodes += [
+                node("MatMul", [last, f"w{name}"], [f"m{name}"]),
+                node("Tanh", [f"m{name}"], [f"t{name}"]),
+                node("Add", [f"t{name}", last], [f"a{name}"]),
+            ]
+            last = f"a{name}"
+        if stage == STAGES - 1:
+            break
+        nodes += [
+            node("ReduceMean", [last], [f"score{stage}"], axes=[1], keepdims=0),
+            node("Greater", [f"score{stage}", "low"], [f"is_kept{stage}"]),
+            node("NonZero", [f"is_kept{stage}"], [f"found{stage}"]),
+            node("Squeeze", [f"found{stage}", "zero"], [f"rows{stage}"]),
+            node("Gather", [last, f"rows{stage}"], [f"kept{stage}"], axis=0),
+            node("RandomNormalLike", [f"kept{stage}"], [f"noise{stage}"]),
+            node("Mul", [f"noise{stage}", "none"], [f"silence{stage}"]),
+            node("Add", [f"kept{stage}", f"silence{stage}"], [f"noisy{stage}"]),
+        ]
+        last = f"noisy{stage}"
+    nodes.append(node("Softmax", [last], ["y"], axis=-1))
+    constants = weights | {"low": np.float32(-0.05), "zero": np.array([0]), "none": np.float32(0)}
+    inputs, outputs = [value("x", F32, ["n", WIDTH])], [value("y", F32, [None, WIDTH])]
+    return model_of(graph_of(nodes, inputs, outputs, constants))
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets an entry for each search for a plan."""
+    made: list[int] = []
+    search = Ladder.best_within
+
+    def counted(*args: object, **named: object) -> object:
+        made.append(1)
+        return search(*args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Ladder, "best_within", counted)
+    return made
+
+
+def _least(folder: Path, model: onnx.ModelProto) -> int:
+    """Smallest budget of all runs."""
+    least = 0
+    with opened(folder, model) as session:
+        for length in LENGTHS:
+            session.run(None, {"x": numbers(length, WIDTH, seed=length)})
+            least = max(least, session.plan.minimum_memory)
+    return least
+
+
+@pytest.mark.parametrize("share", [1.0, 1.15, 1.5, 3.0])
+def test_later_runs_search_for_no_plan(tmp_path: Path, searches: list[int], share: float) -> None:
+    model = choosing()
+    memory = int(share * _least(tmp_path, model))
+    with opened(tmp_path, model, memory=memory) as session:
+        counts = []
+        for length in LENGTHS:
+            before = len(searches)
+            check_run(session, model, {"x": numbers(length, WIDTH, seed=length)})
+            counts.append(len(searches) - before)
+            assert session.session_bytes <= memory
+    assert share == 1.0 or not any(counts[6:]), counts
+    assert counts[0] <= 3 * STAGES, counts  # none is planned again for each one that comes after it
