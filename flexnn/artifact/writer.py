@@ -22,7 +22,6 @@ from .model_section import StoredModel, dump_stored, weight_key
 from .reader import check_graph
 from .section import dump_graph
 
-
 WRITE_BYTES = 512 << 10
 """Bytes that are written at once. The page cache keeps a file in units of what was written at once, up to some MiB, and
 runs copy weights out of large units in two thirds of the time (docs/decisions/0096-large-writes.md).
