@@ -37,21 +37,21 @@ _NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 
 
 @contextlib.contextmanager
-def replacing(path: str, *, lasting: bool = True) -> Iterator[BinaryIO]:
+def replacing(path: str, *, lasting: bool = True, buffering: int = -1) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of ``path``, whole, when the block ends without an error; if it is to be
-    ``lasting``, the disk has it then. Otherwise ``path`` stays as it was. Raises OSError, which names ``path`` where it
-    is about the new file.
+    ``lasting``, the disk has it then. Otherwise ``path`` stays as it was. ``buffering``: as for ``open``. Raises
+    OSError, which names ``path`` where it is about the new file.
     """
     parent, name = os.path.split(path)
     with _naming(path):
         folder = _parent(parent or ".")
-    with replacing_in(folder.fd, name, 0o666, path, lasting=lasting) as file:
+    with replacing_in(folder.fd, name, 0o666, path, lasting=lasting, buffering=buffering) as file:
         yield file
 
 
 @contextlib.contextmanager
 def replacing_in(
-    folder: int, name: str, mode: int, path: str | None = None, *, lasting: bool = True
+    folder: int, name: str, mode: int, path: str | None = None, *, lasting: bool = True, buffering: int = -1
 ) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of ``name`` in an open folder, as ``replacing`` does."""
     path = path or name
@@ -60,7 +60,7 @@ def replacing_in(
     made = _New(folder, name)
     try:
         with _naming(path):
-            file = open(made.open(mode), "wb", closefd=False)  # noqa: SIM115 (its errors are named apart)
+            file = open(made.open(mode), "wb", buffering, closefd=False)  # noqa: SIM115 (its errors are named apart)
         try:
             with file:
                 yield file

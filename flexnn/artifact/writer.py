@@ -22,6 +22,11 @@ from .model_section import StoredModel, dump_stored, weight_key
 from .reader import check_graph
 from .section import dump_graph
 
+WRITE_BYTES = 512 << 10
+"""Bytes that are written at once. The page cache keeps a file in units of what was written at once, up to some MiB, and
+runs copy weights out of large units in two thirds of the time (docs/decisions/0096-large-writes.md).
+"""
+
 
 def write_artifact(
     contents: Graph | StoredModel,
@@ -41,8 +46,9 @@ def write_artifact(
     section = _section_of(contents)
     groups = _alike(contents.weights)
     _place_checksums(groups)
-    with replacing(path, lasting=lasting) as file:
+    with replacing(path, lasting=lasting, buffering=WRITE_BYTES) as file:
         header, raw, crcs = _lay_out(section, groups, source_sha256)
+        file.seek(header.data_offset)
         for group in groups:
             _write_weight(file, group[0], crcs)
             if progress:
@@ -129,7 +135,8 @@ def _lay_out(
 
 
 def _write_weight(file: BinaryIO, weight: Weight, crcs: NDArray[np.uint32]) -> None:
-    file.seek(weight.offset)
+    """Write a weight behind the one before it: zeros lie between, as a buffer that is moved would be written early."""
+    file.write(bytes(weight.offset - file.tell()))
     written = chunk = 0
     for chunk, raw in enumerate(_chunks(weight), 1):
         crcs[weight.crc_first + chunk - 1] = crc32c(raw)

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import os
 import time
-from itertools import pairwise, zip_longest
+from bisect import bisect_right
+from itertools import accumulate, pairwise, zip_longest
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -112,8 +114,8 @@ def measure_overlap(
     step_s = case.variant.seconds() * (case.large / case.costs.panels if case.large else 1.0)
     taken = case.beside_bytes + costs.zeros_bytes + case.large * case.costs.panel_bytes
     room = (arena_bytes - taken) // DIRECT_ALIGN * DIRECT_ALIGN - DIRECT_ALIGN
-    most = max(int(seconds * READS_PER_STEP_TIME / 2 * storage.bytes_per_second / BIG_BYTES), 1)  # in two runs
-    slices = _slices(graph, costs, room)[::2][:most]
+    most = int(seconds * READS_PER_STEP_TIME / 2 * storage.bytes_per_second)  # in two runs
+    slices = _largest(_slices(graph, costs, room), most)
     if not slices:
         return 1.0, 1.0
     bench = Bench(graph, costs, align_up(max(case.large * case.costs.panel_bytes, LINE)))
@@ -181,6 +183,15 @@ def _slices(graph: Graph, costs: Costs, room: int) -> list[Slice]:
         stride = max(len(every) // SLICES_MAX, 1)
         found[kind] = every[::stride][:SLICES_MAX]
     return [found_slice for pair in zip_longest(*found) for found_slice in pair if found_slice]
+
+
+def _largest(slices: list[Slice], most: int) -> list[Slice]:
+    """Return the largest slices, which bring most of what runs read, up to ``most`` bytes but at least one. Few small
+    ones would be copied out of the CPU's cache.
+    """
+    ordered = sorted(slices, key=itemgetter(2), reverse=True)
+    taken = [*accumulate(size for *_, size in ordered)]
+    return ordered[: max(bisect_right(taken, most), 1)]
 
 
 def _kinds(slices: list[Slice]) -> list[list[Slice]]:

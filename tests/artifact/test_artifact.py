@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import io
 import json
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
 
 from flexnn import _core
-from flexnn.artifact import ArtifactError, open_artifact
+from flexnn.artifact import ArtifactError, open_artifact, writer
 from flexnn.artifact.format import HEADER_BYTES, PAGE, Header
 from flexnn.artifact.section import dump_graph, load_graph
-from flexnn.artifact.writer import write_artifact
+from flexnn.artifact.writer import WRITE_BYTES, write_artifact
 from flexnn.files import TEMPORARY
 from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, GraphError, Node, Tensor, Weight
 from flexnn.graph.pack import PanelSource
@@ -58,6 +62,44 @@ def artifact(tmp_path: Path) -> Path:
     path = tmp_path / "small.flexnn"
     write_artifact(small_graph(), str(path), SHA)
     return path
+
+
+class Counted(io.FileIO):
+    """A file that keeps how many bytes each write had."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "w")
+        self.sizes: list[int] = []
+
+    def write(self, data: Any) -> int:
+        self.sizes.append(memoryview(data).nbytes)
+        return super().write(data)
+
+
+def test_weights_are_written_in_large_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, graph = tmp_path / "large.flexnn", small_graph()
+    rng = np.random.default_rng(0)
+    for name in "uvw":
+        panels = PanelSource(
+            "conv", (2048, 64, 3, 3), 1, ArraySource(rng.standard_normal((2048, 64, 3, 3), np.float32))
+        )
+        graph.weights.append(Weight(name, "panels", panels.nbytes, panels.panel_bytes, panels=panels))
+    assert panels.panel_bytes < WRITE_BYTES // 8
+    write_artifact(graph, str(path), SHA)
+    files: list[Counted] = []
+
+    @contextlib.contextmanager
+    def counting(path: str, *, lasting: bool, buffering: int) -> Iterator[BinaryIO]:
+        files.append(Counted(path))
+        with io.BufferedWriter(files[0], buffering) as file:
+            yield file
+
+    monkeypatch.setattr(writer, "replacing", counting)
+    write_artifact(graph, str(tmp_path / "again.flexnn"), SHA)
+    assert (tmp_path / "again.flexnn").read_bytes() == path.read_bytes()
+    sizes = files[0].sizes
+    assert sum(sizes) > 3 * panels.nbytes
+    assert sum(size for size in sizes if size > WRITE_BYTES // 2) > 0.95 * sum(sizes)
 
 
 def test_round_trip(artifact: Path) -> None:

@@ -309,6 +309,22 @@ def test_slices_of_large_weights_exceed_what_a_cpu_caches() -> None:
     assert sum(size for *_, size in big) > 40 << 20
 
 
+def test_speeds_beside_steps_are_those_of_the_largest_slices() -> None:
+    sizes = [8 << 10, 96 << 10, 1 << 20, 40 << 10, 1 << 20, 512 << 10]
+    slices = [(0, at << 20, size) for at, size in enumerate(sizes)]
+    assert [size for *_, size in storage._largest(slices, 3 << 20)] == [
+        1 << 20,
+        1 << 20,
+        512 << 10,
+        96 << 10,
+        40 << 10,
+        8 << 10,
+    ]
+    assert storage._largest(slices, 2 << 20) == [slices[2], slices[4]]
+    assert storage._largest(slices, 1) == [slices[2]]
+    assert storage._largest([], 1) == []
+
+
 def test_steps_beside_loads_count_the_time_that_they_lose() -> None:
     alone, shared = [(0.0, 1.0), (4.0, 5.0), (5.0, 6.0)], (1.0, 4.0)
     loads = np.array([(1.5, 2.5), (2.5, 3.5)])  # inside one step, which takes three times as long
