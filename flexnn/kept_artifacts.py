@@ -14,7 +14,6 @@ import stat
 import sys
 import time
 from _blake2 import blake2b
-from _signal import SIGCHLD  # the module signal is not needed otherwise
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -266,6 +265,8 @@ def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = No
     of the session's budget. If progress is ``shown``, descriptor TERMINAL is this process's standard error. ``heard``
     is called with the first line while the process runs.
     """
+    import signal  # few sessions run a process
+
     reads, writes = os.pipe()
     try:
         actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
@@ -273,7 +274,7 @@ def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = No
             actions.append((os.POSIX_SPAWN_DUP2, 2, TERMINAL))
         redirected = [(os.POSIX_SPAWN_DUP2, writes, fd) for fd in (1, 2)]
         environment, actions = {**os.environ, **ALONE}, [*actions, *redirected]
-        usual = [SIGCHLD]  # where it is ignored, as daemons do, the system keeps no status of processes that end
+        usual = [signal.SIGCHLD]  # where it is ignored, as daemons do, the system keeps no status of processes that end
         process = os.posix_spawn(command[0], command, environment, file_actions=actions, setsigdef=usual)
         os.close(writes)
         writes = -1
