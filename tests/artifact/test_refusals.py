@@ -255,6 +255,8 @@ def test_a_model_is_written_as_it_was_read() -> None:
         section = json.loads(section_of(MODEL))
         assert section["weights"].pop()[0] == ABOUT  # which the writer adds, and the artifact reads
         assert model_section.dump_stored(contents) == json.dumps(section, separators=(",", ":")).encode()
+        contents.left = "what numpy computes"  # of layers that the compiler left
+        assert model_section.load_stored(model_section.dump_stored(contents)).left == contents.left
 
 
 def test_ports_of_unknown_dimensions(copy: Path) -> None:

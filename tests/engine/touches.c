@@ -211,6 +211,46 @@ static void check_many(void) {
     free(pinned);
 }
 
+/* What many steps touch is sorted in parts, which are merged, and the caller may cancel between them. */
+static void touch_many(void) {
+    enum { MANY = 40000, OTHER = 7919 }; /* they have no factor in common */
+    random_program r;
+    make(&r);
+    fx_node *nodes = calloc(MANY, sizeof *nodes);
+    fx_step *steps = calloc(MANY, sizeof *steps);
+    CHECK(nodes && steps);
+    for (uint32_t i = 0; i < MANY; i++) {
+        nodes[i] = r.nodes[0];
+        nodes[i].in[0] = (fx_place){.base = FX_BASE_ARENA, .offset = 0};
+        nodes[i].out = (fx_place){.base = FX_BASE_ARENA, .offset = BYTES * (1 + (int64_t)i * OTHER % MANY)};
+        nodes[i].workspace_bytes = 0;
+        steps[i] = r.steps[0];
+        steps[i].node = i;
+    }
+    const fx_program p = {.nodes = nodes, .node_count = MANY, .steps = steps, .step_count = MANY};
+    fx_touches whole, t;
+    fx_poll never = fx_poll_start(NULL);
+    CHECK(fx_touches_make(&whole, &p, 1, &never) == FX_OK && whole.used_count >= MANY);
+    int most = 0;
+    for (fx_status status = FX_ERR_CANCELLED; status != FX_OK; most++) {
+        int asked = most;
+        fx_poll poll = fx_poll_start_every(&(fx_interrupt){.is_wanted = cancels, .arg = &asked}, 0);
+        status = fx_touches_make(&t, &p, 1, &poll);
+        CHECK(status == (poll.cancelled ? FX_ERR_CANCELLED : FX_OK));
+    }
+    CHECK(most > 30 && t.used_count == whole.used_count && t.write_count == whole.write_count);
+    for (int64_t i = 0; i < t.used_count; i++) {
+        const fx_touch a = t.used[i], b = whole.used[i];
+        CHECK(a.range.lo == b.range.lo && a.range.hi == b.range.hi && a.steps == b.steps);
+        if (a.range.lo >= BYTES) /* the output of one step */
+            CHECK(a.range.lo == BYTES * (1 + ((int64_t)a.steps - 1) * OTHER % MANY));
+    }
+    fx_touches_free(&whole);
+    fx_touches_free(&t);
+    free(nodes);
+    free(steps);
+}
+
 int main(int argc, char **argv) {
     const int programs = argc > 1 ? atoi(argv[1]) : 300;
     for (int i = 0; i < programs; i++) {
@@ -219,6 +259,7 @@ int main(int argc, char **argv) {
     }
     check_cancelled();
     check_many();
+    touch_many();
     CHECK(!fx_ranges_meet((fx_range){3, 3}, (fx_range){0, 9}) && fx_ranges_meet((fx_range){3, 4}, (fx_range){0, 9}));
     CHECK(!fx_ranges_meet((fx_range){0, 3}, (fx_range){3, 9}));
     puts("touches: good");
