@@ -57,7 +57,7 @@ class Base:
 
 
 class Decided(NamedTuple):
-    """Outcome of the last search for a plan of a kind of segment , which plans of other sizes follow."""
+    """Outcome of the last search for a plan of a kind of segment, which plans of other sizes follow."""
 
     decisions: Decisions | None
     """None: it pins everything, which needs no search."""
