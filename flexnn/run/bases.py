@@ -56,7 +56,7 @@ class Base:
 
 
 class Decided(NamedTuple):
-    """What the last search for a plan of a kind of segment found, which plans of other sizes follow."""
+    """Outcome of the last search for a plan of a kind of segment, which plans of other sizes follow."""
 
     decisions: Decisions | None
     """None: it pins everything, which needs no search."""

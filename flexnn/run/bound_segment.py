@@ -99,7 +99,7 @@ class BoundSegment:
 
     @property
     def kind(self) -> Hashable:
-        """What all segments have in common that differ in sizes only: the template, or operators and weights."""
+        """Facts that all segments have in common which differ in sizes only: the template, or operators and weights."""
         if self.known_kind is None:
             self.known_kind = self.segment.template or _kind_of(self.graph)
         return self.known_kind

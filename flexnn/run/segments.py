@@ -68,7 +68,7 @@ class BoundSegments:
         self._bases: dict[SegmentTemplate, list[Base]] = {}
         """Plans of each template's segments, the newest first."""
         self._decided: OrderedDict[Hashable, Decided] = OrderedDict()
-        """What searches for plans in a budget found, by the kind of segment; the newest at the end."""
+        """Outcomes of searches for plans in a budget, by the kind of segment; the newest at the end."""
         self._pins: dict[tuple[int, bytes], Pins] = {}
         self.templates: Templates | None = None
         """Templates that the session keeps."""
