@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, embedsignature=False
+# cython: language_level=3, boundscheck=True, embedsignature=False, binding=False, auto_pickle=False
 """Binding of the C core. Thin: it checks what Python hands over, and turns a status into an exception."""
 
 include "records.pxi"
