@@ -365,7 +365,7 @@ class Drafts:
         self, choices: NDArray[Any], working_bytes: int, bytes_max: int, tries: int
     ) -> tuple[int, bool] | None: ...
     def place(
-        self, choices: NDArray[Any], working_bytes: int, from_top: bool = False, below: float = ...
+        self, choices: NDArray[Any], working_bytes: int, from_top: bool = False, below: float | None = None
     ) -> tuple[_Outcome, bytes, bytes, bytes, bytes] | None: ...
     def fill(
         self,
@@ -389,6 +389,6 @@ def fluid_bound(
     bytes_per_second: float,
     compute_speed: float = 1.0,
     load_speed: float = 1.0,
-    rounds: int = ...,
+    rounds: int | None = None,
 ) -> tuple[float, Sequence[float]]: ...
 def usable_cpus() -> float: ...

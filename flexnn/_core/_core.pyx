@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, embedsignature=False, binding=False, auto_pickle=False
+# cython: language_level=3, boundscheck=True, binding=False, auto_pickle=False, embedsignature=True, embedsignature.format=clinic
 """Binding of the C core. Thin: it checks what Python hands over, and turns a status into an exception."""
 
 include "records.pxi"

@@ -111,11 +111,12 @@ cdef class Drafts:
         _plan_check(status)
         return working_bytes, bool(top)
 
-    def place(self, choices, int64_t working_bytes, bint from_top=False, double below=INFINITY):
+    def place(self, choices, int64_t working_bytes, bint from_top=False, below=None):
         """The draft of ``choices`` with addresses (fx_draft_place): (seconds, stall seconds, bytes), and bytes of the
         arrays of steps (fx_draft_step), slices (fx_draft_slice), slices' addresses and nodes' addresses (int64). None
-        where its run does not take less than ``below`` seconds, or, if that is finite, where something has no place.
-        Ctrl-C ends it within some ms."""
+        where its run does not take less than ``below`` seconds, or, if there is such a limit, where something has no
+        place. Ctrl-C ends it within some ms."""
+        cdef double limit = INFINITY if below is None else below
         cdef _Buffer given = self._choices(choices, False)
         cdef const fx_choice *chosen = <const fx_choice *>given.view.buf
         cdef fx_status status
@@ -136,10 +137,10 @@ cdef class Drafts:
                                         node_address)
             if pending:
                 raise pending[0]
-            if status == FX_ERR_BOUNDS and below != INFINITY:
+            if status == FX_ERR_BOUNDS and limit != INFINITY:
                 return None
             _plan_check(status)
-            if self.draft.seconds >= below:
+            if self.draft.seconds >= limit:
                 return None
             return (self._outcome(working_bytes), *self._arrays(), (<char *>address)[:8 * self.draft.slice_count],
                     (<char *>node_address)[:8 * (1 + FX_CONSTANTS_MAX) * <Py_ssize_t>self.problem.node_count])
@@ -206,7 +207,7 @@ cdef int _plan_check(fx_status status) except -1:
 
 
 def fluid_bound(seconds, nbytes, read_s, byte_s, uses, free_bytes, *, double bytes_per_second,
-                double compute_speed=1.0, double load_speed=1.0, int rounds=FX_ROUNDS_MAX):
+                double compute_speed=1.0, double load_speed=1.0, rounds=None):
     """(seconds, price of each node) from float64, int64, float64, float64, float64, int64 of each node
     (flexnn/fluid_bound.h)."""
     cdef _Buffer second_buffer = _Buffer(seconds), byte_buffer = _Buffer(nbytes)
@@ -227,7 +228,7 @@ def fluid_bound(seconds, nbytes, read_s, byte_s, uses, free_bytes, *, double byt
     f.byte_s = <const double *>rate_buffer.view.buf
     f.uses = <const double *>use_buffer.view.buf
     f.free_bytes = <const int64_t *>free_buffer.view.buf
-    f.bytes_per_second, f.rounds = bytes_per_second, rounds
+    f.bytes_per_second, f.rounds = bytes_per_second, FX_ROUNDS_MAX if rounds is None else rounds
     f.compute_speed = compute_speed
     f.load_speed = load_speed
     price = memoryview(bytearray(sizeof(double) * f.count)).cast("d")

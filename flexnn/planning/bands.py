@@ -288,22 +288,24 @@ class Search:
         self._ends = [no_end if grown > 0 else no_start if grown < 0 else no_start | no_end for grown in grows]
         self._work_max = int(cost_max * sum(node[3] * node[6] + node[7] for node in nodes))
 
-    def all(self) -> Iterator[Found]:
-        """Yield good walks. Walks that spare more memory than others need are made again with what these need."""
+    def all(self, *, joins: bool = True) -> Iterator[Found]:
+        """Yield good walks. Walks that spare more memory than others need are made again with what these need.
+        ``joins``: walks are tried, too, that replace some which are too short for their neighbours.
+        """
         for nodes_max, is_wide in WALKS:
             factors = SPARE if nodes_max == WALKS[0][0] else SPARE_FEW
             least = max(self._needs, default=0)
-            for joins in (False, True):
-                tight = self._walks(nodes_max, 0, is_wide, joins)
+            for joined in (False, True)[: 1 + joins]:
+                tight = self._walks(nodes_max, 0, is_wide, joined)
                 if not tight.regions or tight.most > WORTH_WALK * least:
                     break
                 yield tight
-                yield from (self._walks(nodes_max, int(factor * tight.most), is_wide, joins) for factor in factors)
+                yield from (self._walks(nodes_max, int(factor * tight.most), is_wide, joined) for factor in factors)
                 least = tight.most
 
     def tightest(self) -> list[Found]:
         """Return walks that need little memory: a few of those that ``all`` yields."""
-        return [self._walks(nodes_max, 0, is_wide, joins=True) for nodes_max, is_wide in WALKS]
+        return [self._walks(nodes_max, 0, is_wide, joins=False) for nodes_max, is_wide in WALKS]
 
     def whole(self) -> Found:
         """Return no walks, and the memory without any."""
@@ -386,11 +388,11 @@ def new_memo() -> I64:
     return np.zeros((MEMO, 3), np.int64)
 
 
-def found_in(way: Way, regions_max: int = REGIONS_MAX) -> Iterator[Found]:
-    """Yield good walks of a graph, of each cost; ``regions_max``: most walks at once."""
+def found_in(way: Way, regions_max: int = REGIONS_MAX, *, joins: bool = True) -> Iterator[Found]:
+    """Yield good walks of a graph, of each cost; ``regions_max``: most walks at once; ``joins``: see Search.all."""
     memo, seen = new_memo(), set[tuple[int, int]]()
     for cost in COSTS_MAX:
-        for found in Search(way.tables, cost, memo, regions_max=regions_max).all():
+        for found in Search(way.tables, cost, memo, regions_max=regions_max).all(joins=joins):
             if (found.nbytes, found.work) not in seen:  # dozens of walks, found again with most limits, would take room
                 seen.add((found.nbytes, found.work))
                 yield found

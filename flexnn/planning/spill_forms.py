@@ -16,7 +16,8 @@ from flexnn.graph.ir import Graph
 from .apart import apart
 from .band_tables import BYTE_WORK, BandTables
 from .banding import Region, rows_of, split
-from .bands import COSTS_MAX, SEARCHED_MAX, Found, Search, Way, found_in
+from .bands import COSTS_MAX, SEARCHED_MAX, WORTH_ORDER, Found, Search, Way, found_in
+from .order import kept_bytes, ordered
 from .spilling import lowered, spillable, waiting, with_spills
 from .types import Costs
 
@@ -48,10 +49,14 @@ class SpillForm(NamedTuple):
     cuts: tuple[int, ...]
     """Roots that are spilled where they are complete."""
     regions: tuple[Region, ...]
+    is_reordered: bool = False
+    """Whether nodes stand in another order, which keeps less alive."""
 
     def written(self, graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Graph | None:
         """Return the form of the graph, which has these costs; None where it cannot be written."""
-        way = _way(apart(graph, costs), self.waiting, self.cuts, costs_of)
+        base = ordered(graph) if self.is_reordered else graph
+        base_costs = costs if base is graph else costs_of(base)
+        way = _way(apart(base, base_costs), self.waiting, self.cuts, costs_of)
         form = way.graph
         for region in sorted(self.regions, reverse=True):  # from the last node, so that numbers of nodes hold
             form = split(form, way.costs, way.walks, rows_of(way.tables, region), region)
@@ -64,9 +69,7 @@ def spilled_forms(
     """Return forms of the graph that spill activations, the tightest first; ``in_bands``: with nodes in bands."""
     if len(graph.nodes) > SEARCHED_MAX:
         return []
-    base = apart(graph, costs)
-    base_costs = costs if base is graph else costs_of(base)
-    pool = list(_found(base, base_costs, costs_of, in_bands=in_bands))
+    pool = list(_all_found(graph, costs, costs_of, in_bands=in_bands))
     least = min((form.nbytes for form in pool), default=0)
     forms: list[SpillForm] = []
     for factor in FORMS:
@@ -78,7 +81,28 @@ def spilled_forms(
     return forms
 
 
-def _found(base: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], *, in_bands: bool) -> Iterator[SpillForm]:
+def _all_found(
+    graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], *, in_bands: bool
+) -> Iterator[SpillForm]:
+    """Yield forms of the graph, and a few of it in an order that keeps less alive, if there is one."""
+    base = apart(graph, costs)
+    yield from _found(base, costs if base is graph else costs_of(base), costs_of, in_bands=in_bands)
+    spared = ordered(graph)
+    if spared is graph or kept_bytes(spared) > WORTH_ORDER * kept_bytes(graph):
+        return
+    base = apart(spared, costs_of(spared))
+    for form in _found(base, costs_of(base), costs_of, in_bands=in_bands, cuts_max=0):
+        yield form._replace(is_reordered=True)
+
+
+def _found(
+    base: Graph,
+    costs: Costs,
+    costs_of: Callable[[Graph], Costs],
+    *,
+    in_bands: bool,
+    cuts_max: int = CUTS_MAX,
+) -> Iterator[SpillForm]:
     fit, waits = spillable(base, costs), waiting(base, costs)
     if not fit:
         return
@@ -87,7 +111,7 @@ def _found(base: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], *, in_
     for one in starts:
         yield from one.forms()
     looks = LOOKS // len(base.nodes)
-    for _ in range(CUTS_MAX):
+    for _ in range(cuts_max):
         region = _region_of(now.best)
         around = [root for root in _around(now.way, region) if root in fit and root not in now.cuts]
         inside = [root for root in _inside(now.way, [region]) if root in fit and root not in now.cuts]
@@ -100,7 +124,7 @@ def _found(base: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], *, in_
                 break
         else:
             break
-    if in_bands:
+    if in_bands and cuts_max:
         yield from _repeating_less(now, fit, LOOKS // len(base.nodes) // LOOKS_ALL)
 
 
@@ -208,7 +232,7 @@ def _forms(way: Way, waits: Sequence[int], cuts: Sequence[int], *, in_bands: boo
     if not way.graph.spills:
         return
     moved = 2 * BYTE_WORK * sum(spill.nbytes for spill in way.graph.spills)
-    for found in found_in(way, REGIONS_MAX) if in_bands else ():
+    for found in found_in(way, REGIONS_MAX, joins=False) if in_bands else ():
         yield SpillForm(found.nbytes, found.work + moved, tuple(waits), tuple(cuts), tuple(found.regions))
     whole = Search(way.tables, COSTS_MAX[0]).whole()
     yield SpillForm(whole.nbytes, moved, tuple(waits), tuple(cuts), ())

@@ -184,9 +184,9 @@ class SharedArena:
     def session_bytes(self) -> int:
         """Bytes that all sessions own."""
         last = self._last if self._last in self.seats else None
-        values = self._least_reserve()
+        held = sum(seat.held_bytes for seat in self.seats)
+        values = max(self._least_reserve(), held)
         if last is not None:
-            held = sum(seat.held_bytes for seat in self.seats)
             values = held + max(last.member.value_bytes - last.held_bytes, 0)
         return self._fixed_bytes() + values + cost(self._now)
 
@@ -250,6 +250,7 @@ class SharedArena:
             self.seats.remove(seat)
             seat.member.unbind()
             raise
+        self._last = None  # what a run like the last would have counts when it comes
         self._prepare()
 
     def _prepare(self) -> None:
@@ -286,6 +287,7 @@ class SharedArena:
         except BaseException:
             self.memory = before
             raise
+        self._last = None  # what a run like the last would have counts when it comes
 
     def clear(self) -> None:
         """Unbind all programs and give the arena back: something else needs its memory for a while."""

@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +26,8 @@ from tests.support.hangs import wait_until
 from tests.support.sessions import write_branched_model
 
 MOMENTS = int(os.environ.get("FLEXNN_MOMENTS", "150"))
-WITHIN_S = 0.03
+FIRST_S = 0.03
+"""Time within which a kind of call is interrupted before it is known how long one takes."""
 BATCHES = {"closed": (1,), "open": (1, 2, 3)}
 MAY = (flexnn.SessionError, flexnn.BudgetError)
 
@@ -59,23 +61,36 @@ class Attack:
         self.open()
         least = self.pool.minimum_memory + (1 << 20)
         self.budgets = [None, 2 * least, 3 * least]
-        self.interrupts = 0
+        self.interrupts, self.is_acting = 0, False
+        self.took: dict[str, float] = {}
+        """Seconds that the last call of each kind took which nothing interrupted."""
 
     def open(self) -> None:
         name = self.rng.choice(list(self.paths))
         self.sessions.append((name, self.pool.open(self.paths[name])))
 
     def run(self, one: tuple[str, flexnn.Session] | None = None) -> None:
-        name, session = one or self.rng.choice(self.sessions)
+        chosen = one or self.chosen()
+        if chosen is None:
+            return
+        name, session = chosen
         batch = self.rng.choice(BATCHES[name])
         (y,) = session.run(None, feed(batch))
         expected = self.expected[name, batch]
         if not np.abs(y - expected).max() <= 1e-3 * np.abs(expected).max():
             self.wrong.append(f"{name}, batch {batch}")
 
+    def chosen(self) -> tuple[str, flexnn.Session] | None:
+        """Return one of the sessions; None where all are closed. A handler may close some meanwhile."""
+        some = list(self.sessions)
+        return self.rng.choice(some) if some else None
+
     def close(self) -> None:
-        if len(self.sessions) > 1:
-            self.sessions.pop(self.rng.randrange(len(self.sessions)))[1].close()
+        one = self.chosen() if len(self.sessions) > 1 else None
+        if one is not None:
+            with contextlib.suppress(ValueError):  # the handler closed it
+                self.sessions.remove(one)
+            one[1].close()
 
     def change(self) -> None:
         self.pool.memory = self.rng.choice(self.budgets)
@@ -88,6 +103,8 @@ class Attack:
         raise Stop
 
     def handler(self, *_: object) -> None:
+        if not self.is_acting:  # it comes when the call has ended
+            return
         self.interrupts += 1
         with contextlib.suppress(*MAY):
             self.rng.choice([self.stop, self.stop, self.close, self.run, self.open, self.change, self.look])()
@@ -97,15 +114,19 @@ class Attack:
         act: Callable[[], None] = self.rng.choice([self.run, self.run, self.open, self.close, self.change, self.look])
         if len(self.sessions) > 4:
             act = self.close
+        within_s = 1.2 * self.took.get(act.__name__, FIRST_S)
+        before, begun = self.interrupts, time.monotonic()
         try:
-            signal.setitimer(signal.ITIMER_REAL, max(self.rng.random() * WITHIN_S, 1e-6))
+            self.is_acting = True
+            signal.setitimer(signal.ITIMER_REAL, max(self.rng.random() * within_s, 1e-6))
             with contextlib.suppress(*MAY):
                 act()
+            self.is_acting = False
         except Stop:
-            pass
-        while signal.getitimer(signal.ITIMER_REAL)[0]:
-            with contextlib.suppress(Stop):
-                signal.setitimer(signal.ITIMER_REAL, 0)
+            self.is_acting = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if self.interrupts == before:
+            self.took[act.__name__] = time.monotonic() - begun
 
     def judge(self) -> None:
         """Check what holds after each step, where nothing interrupts."""

@@ -28,7 +28,6 @@ class _Storage:
         self.producer = {i: node for node in graph.nodes for i in node.outputs}
         self.readers: dict[int, list[tuple[Node, int]]] = {}
         self.last_read: dict[int, int] = {}
-        self.made_at = {i: position for position, node in enumerate(graph.nodes) for i in node.outputs}
         for position, node in enumerate(graph.nodes):
             for operand, i in enumerate(node.inputs):
                 self.readers.setdefault(i, []).append((node, operand))
@@ -237,16 +236,10 @@ class _Storage:
                 packed = len(self.graph.tensors) - 1
                 self._copy(node, i, packed)
                 node.inputs[operand] = packed
-        # The oldest of those that die here: bands of rows make the youngest, which is then never whole.
-        for operand in sorted((k for k in record.in_place if k < len(node.inputs)), key=lambda k: self._age(node, k)):
-            if self._take(node, operand, position):
+        for operand in record.in_place:
+            if operand < len(node.inputs) and self._take(node, operand, position):
                 break
         self.nodes.append(node)
-
-    def _age(self, node: Node, operand: int) -> int:
-        """Position of the node that made the storage of an operand; -1: none has."""
-        source = node.inputs[operand]
-        return self.made_at.get(self.graph.root(source), self.made_at.get(source, -1))
 
     def _take(self, node: Node, operand: int, position: int) -> bool:
         """Give the output the storage of an operand that dies here."""
