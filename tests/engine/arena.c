@@ -58,7 +58,9 @@ static void has_room(void) {
         before = bytes[i];
     }
     unsigned char in_memory;
-    CHECK(mincore(a.memory + fx_arena_size(before), 1, &in_memory) == 0 && !(in_memory & 1));
+    CHECK(mincore(a.memory, 1, &in_memory) == 0 && in_memory & 1);
+    /* qemu does not tell of pages that may not be touched. */
+    CHECK(mincore(a.memory + fx_arena_size(before), 1, &in_memory) != 0 || !(in_memory & 1));
     const char *memory = a.memory;
     const int64_t room = a.room;
     CHECK(fx_arena_grow(&a, room + 1) == FX_OK && a.memory != memory && a.room > room + 1);
