@@ -11,8 +11,8 @@ from tests.support.late import Moment, interrupt_after
 from tests.support.programs import Chain, run
 
 LOOKS = 3
-"""Times that Ctrl-C is sent where a machine that stands still may make it late, as one under emulation beside others did
-once: all but one may be late.
+"""Times that Ctrl-C is sent, as a machine that stands still may make it late: one under emulation, beside others, did
+once. All but one may be late.
 """
 
 
