@@ -29,6 +29,8 @@ MOVES = {
     "Squeeze": 1, "Transpose": 1, "Unsqueeze": 1,
 }  # fmt: skip
 """Operators that move numbers and do not look at them, and how many of their inputs hold such numbers."""
+SLICED_MAX = 256
+"""Most numbers of a constant of which a Slice is looked at for ends that lie behind all of it."""
 _COMPARES: dict[str, Callable[[Any, Any], Any]] = {
     "Equal": operator.eq,
     "Greater": operator.gt,
@@ -63,7 +65,7 @@ def fold_sizes(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> l
 
 def _folded(node: ModelNode, inputs: Sequence[Const | None], values: Sequence[Const], opset: int) -> list[Const] | None:
     if node.op_type in MOVES:
-        return _moved(node, inputs, opset)
+        return _moved(node, _ends_within(inputs) if node.op_type == "Slice" else inputs, opset)
     if node.op_type == "Cast" and isinstance(to := node.attrs.get("to"), int):
         found = _cast(values[0], dtype_name(to, node.where))
     elif len({v.dtype for v in values}) > 1 and node.op_type != "Where" and node.op_type not in _REDUCES:
@@ -225,6 +227,21 @@ def _moved(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[
     results = evaluate(node.op_type, dict(node.attrs), values, opset, len(node.output))
     dtype = inputs[0].dtype
     return [sizes_const(name, value.astype(object), dtype) for name, value in zip(node.output, results, strict=False)]
+
+
+def _ends_within(inputs: Sequence[Const | None]) -> Sequence[Const | None]:
+    """Return the inputs of a Slice, where starts and ends that lie behind all dimensions are the same always."""
+    first = inputs[0]
+    if first is None or any(isinstance(d, Size) for d in first.shape) or math.prod(first.shape) > SLICED_MAX:
+        return inputs
+    behind = max(first.shape, default=0)
+    found = list(inputs)
+    for i, value in enumerate(inputs[1:3], 1):
+        if value is not None and is_sizes(value):
+            numbers = _each(lambda v: behind if isinstance(v, Size) and v >= behind else v, _numbers(value))
+            if not any(isinstance(v, Size) for v in numbers.flat):
+                found[i] = array_const(value.name, numbers.astype(np.int64))
+    return found
 
 
 def _rounded(value: Any) -> Any:

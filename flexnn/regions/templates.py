@@ -25,7 +25,7 @@ from .segment import Segment, Told, build_segment
 
 TEMPLATES_MAX = 16
 """Most templates of the same nodes; the one used longest ago goes."""
-NODES_MAX = 4096
+NODES_MAX = 8192
 """Most internal nodes of all templates; those made longest ago go."""
 SIZE_BYTES = 4
 """Least bytes of an integer that may be a size; narrower ones are weights."""

@@ -91,8 +91,10 @@ fx_resize_place fx_resize_place_of(fx_resize_way way, int32_t i, int32_t in, int
         }
     x = x > 0 ? fmin(x, in - 1) : 0; /* the edge's value goes on outside; a NaN lands on it too */
     const int32_t low = (int32_t)x;
+    if (low == in - 1) /* the last one is added to itself, in halves, as onnxruntime does */
+        return (fx_resize_place){low, low, way.mode == FX_RESIZE_LINEAR ? 0.5f : 0};
     const float fraction = (float)(x - low);
-    return (fx_resize_place){low, low + (fraction > 0 && low < in - 1), fraction};
+    return (fx_resize_place){low, low + (fraction > 0), fraction};
 }
 
 fx_resize_place fx_resize_row(const fx_resize_params *p, int64_t y) {

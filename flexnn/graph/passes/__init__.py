@@ -14,6 +14,7 @@ from ..sizes import preferring
 from ..tables import table_of
 from .activations import fuse_activations, recognise_activations
 from .affine import fold_affine
+from .angles import keep_angles_of_zero
 from .attention import fuse_attention
 from .blocks import compute_before_blocks
 from .cleanup import cleanup, compact
@@ -41,7 +42,7 @@ def _of_bytes(module: str, name: str) -> Callable[[Graph], None]:
     return step
 
 
-EARLY_PASSES: tuple[Callable[[Graph], None], ...] = (fuse_layer_norms, fuse_rotary, fuse_attention)
+EARLY_PASSES: tuple[Callable[[Graph], None], ...] = (keep_angles_of_zero, fuse_layer_norms, fuse_rotary, fuse_attention)
 """Passes in the model's own order of dimensions, before layout."""
 
 IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (

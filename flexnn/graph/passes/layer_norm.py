@@ -1,7 +1,9 @@
-"""Layer normalisation as exporters write it becomes one node: (x - mean) / sqrt(variance + epsilon) * scale + bias, and
+"""Normalisation as exporters write it becomes one node: (x - mean) / sqrt(variance + epsilon) * scale + bias, and
 without the mean the root-mean-square kind.
 
-Runs before layout, over any one axis: a transpose brings it to the end, and layout cancels what it can.
+Runs before layout. Over any one axis it is a layer_norm: a transpose brings the axis to the end, and layout cancels
+what it can. Over all axes behind the channels it is an instance_norm, where that says more: the numbers of scale and
+bias are of channels, or the length is open, of which a layer_norm's scale would make a constant.
 """
 
 from __future__ import annotations
@@ -29,17 +31,20 @@ def _plain(node: Node | None, *kinds: str) -> Node | None:
     return node if fits else None
 
 
-def _mean(uses: Rewriter, tensor: int) -> tuple[int, int] | None:
-    """(x, axis) where ``tensor`` is the mean of x over one axis, which stays."""
+Axes = tuple[int, ...]
+
+
+def _mean(uses: Rewriter, tensor: int) -> tuple[int, Axes] | None:
+    """(x, axes) where ``tensor`` is the mean of x over some axes, which stay."""
     node = uses.producer.get(tensor)
     if node is None or node.op != REDUCTION or node.attrs["kind"] != "mean" or not node.attrs["keepdims"]:
         return None
     axes = ints_attr(node, "axes")
-    return (node.inputs[0], axes[0]) if len(axes) == 1 else None
+    return (node.inputs[0], tuple(axes)) if axes else None
 
 
-def _root(uses: Rewriter, tensor: int) -> tuple[int, int, float] | None:
-    """(z, axis, epsilon) where ``tensor`` is sqrt(mean of z squared + epsilon)."""
+def _root(uses: Rewriter, tensor: int) -> tuple[int, Axes, float] | None:
+    """(z, axes, epsilon) where ``tensor`` is sqrt(mean of z squared + epsilon)."""
     root = uses.producer.get(tensor)
     if root is None or root.op != "unary" or root.attrs["kind"] != "sqrt":
         return None
@@ -54,15 +59,15 @@ def _root(uses: Rewriter, tensor: int) -> tuple[int, int, float] | None:
     return None
 
 
-def _centred(uses: Rewriter, tensor: int) -> tuple[int, int] | None:
+def _centred(uses: Rewriter, tensor: int) -> tuple[int, Axes] | None:
     """(x, axis) where ``tensor`` is x minus its mean."""
     node = _plain(uses.producer.get(tensor), "sub")
     mean = None if node is None else _mean(uses, node.inputs[1])
     return mean if node is not None and mean is not None and mean[0] == node.inputs[0] else None
 
 
-def _normalised(uses: Rewriter, node: Node) -> tuple[int, int, float, int] | None:
-    """(x, axis, epsilon, is_rms) where ``node`` divides by the root."""
+def _normalised(uses: Rewriter, node: Node) -> tuple[int, Axes, float, int] | None:
+    """(x, axes, epsilon, is_rms) where ``node`` divides by the root."""
     if not _plain(node, "div", "mul"):
         return None
     pairs = [(node.inputs[0], node.inputs[1])] if node.attrs["kind"] == "div" else operands(node)
@@ -73,12 +78,12 @@ def _normalised(uses: Rewriter, node: Node) -> tuple[int, int, float, int] | Non
         root = None if divisor is None else _root(uses, divisor)
         if root is None:
             continue
-        z, axis, epsilon = root
+        z, axes, epsilon = root
         centred, below = _centred(uses, value), _centred(uses, z)
-        if centred is not None and centred == below and centred[1] == axis:
-            return centred[0], axis, epsilon, 0
+        if centred is not None and centred == below and centred[1] == axes:
+            return centred[0], axes, epsilon, 0
         if z == value:
-            return value, axis, epsilon, 1
+            return value, axes, epsilon, 1
     return None
 
 
@@ -107,8 +112,18 @@ def _along(uses: Rewriter, node: Node | None, tensor: int, kind: str, axis: int)
     return np.broadcast_to(value.reshape(-1), (shape[axis],)).astype(np.float32)
 
 
-def _replace(uses: Rewriter, node: Node, x: int, axis: int, epsilon: float, is_rms: int) -> None:
-    """``node`` and what follows it becomes one layer_norm."""
+def _replace(uses: Rewriter, node: Node, x: int, axes: Axes, epsilon: float, is_rms: int) -> None:
+    """``node`` and what follows it becomes one node, if there is an operator for it."""
+    shape = uses.shape(x)
+    is_open = any(not isinstance(shape[a], int) for a in axes)
+    is_of_channels = axes == tuple(range(2, len(shape))) and isinstance(shape[1], int) and not is_rms
+    if is_of_channels and (is_open or len(axes) > 1 or _of_channels(uses, node, x, "mul") is not None):
+        _instance_norm(uses, node, x, epsilon)
+    elif len(axes) == 1 and not is_open:
+        _layer_norm(uses, node, x, axes[0], epsilon, is_rms)
+
+
+def _layer_norm(uses: Rewriter, node: Node, x: int, axis: int, epsilon: float, is_rms: int) -> None:
     last, rank = node, len(uses.shape(x))
     vectors = []
     for kind in ("mul", "add"):
@@ -132,4 +147,36 @@ def _replace(uses: Rewriter, node: Node, x: int, axis: int, epsilon: float, is_r
     if axis != rank - 1:
         y = uses.emit(last, "copy", [y], copy_attrs(rank, perm=back))
     uses.replace(last.outputs[0], y)
+    uses.remove(last)
+
+
+def _of_channels(uses: Rewriter, node: Node, x: int, kind: str) -> tuple[Node, int] | None:
+    """(the node that joins ``node``'s output by ``kind`` with one number for each channel, these numbers)."""
+    tensor, shape = node.outputs[0], uses.shape(x)
+    follower = _plain(uses.only_consumer(tensor), kind)
+    if follower is None or len(set(follower.inputs)) < 2:
+        return None
+    other = next(o for t, o in operands(follower) if t == tensor)
+    own, per_channel = uses.shape(other), (shape[1], *(1 for _ in shape[2:]))
+    if not all(isinstance(d, int) for d in own) or uses.shape(follower.outputs[0]) != shape:
+        return None
+    return (follower, other) if own in (per_channel, (1, *per_channel)) else None
+
+
+def _instance_norm(uses: Rewriter, node: Node, x: int, epsilon: float) -> None:
+    """``node`` and what follows it becomes one instance_norm, whose scale and bias may come with the run."""
+    last, rank, channels = node, len(uses.shape(x)), uses.shape(x)[1]
+    vectors = []
+    for kind, name, default in (("mul", "scale", np.ones), ("add", "bias", np.zeros)):
+        found = _of_channels(uses, last, x, kind)
+        if found is None:
+            vectors.append((add_array(uses.graph, f"{node.name}.{name}", default(channels, np.float32)), False))
+        else:
+            last = found[0]
+            vectors.append((found[1], True))
+    inputs = [uses.emit(last, "reshape", [v], {"shape": [channels]}) if is_given else v for v, is_given in vectors]
+    to_end, back = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]
+    turned = uses.emit(last, "copy", [x], copy_attrs(rank, perm=to_end))
+    y = uses.emit(last, "instance_norm", [turned, *inputs], {"epsilon": epsilon})
+    uses.replace(last.outputs[0], uses.emit(last, "copy", [y], copy_attrs(rank, perm=back)))
     uses.remove(last)
