@@ -99,7 +99,7 @@ class _Importer:
         for inner in graph.walk():
             for node in inner.nodes:
                 read = [name for name in node.input if name in labels and node.op_type != "Identity"]
-                if read:
+                if read and node.name not in self.shared.readers:
                     raise GraphError(f"{node.where}: its input {read[0]!r} has labels, which only callers may read")
         outputs = {port.name for port in graph.outputs}
         self.shared.labels = {name: labels[name] for name in labels if name in outputs}

@@ -15,9 +15,11 @@ from flexnn.quick_dataclass import quick_dataclass
 
 from ..evaluate import BYTES_MAX
 from ..model import Constant, ModelAttr
-from .classic import DOMAIN, class_names, floats, integers
-from .expansion import Expansion, expands
+from .classic import DOMAIN, class_names
+from .expansion import Expansion, expands, floats, integers
 
+INT64 = 7
+"""TensorProto.DataType."""
 DEPTH_MAX = 64
 """Levels of a tree: a walk takes as many steps."""
 _RESULTS_MAX = 1 << 24
@@ -153,7 +155,15 @@ def _words(
 
 
 def _emit(e: Expansion, forest: _Forest, leaves: _Leaves, asked: _Asked, labels: str = "") -> None:
-    """Add the operator. Raises GraphError for indices that are out of range."""
+    """The node's outputs. Raises GraphError for indices that are out of range."""
+    outputs = [e.output(0), e.output(1)] if labels else [e.output(0)]
+    _walked(e, forest, leaves, asked, [e.input(0), labels], outputs)
+
+
+def _walked(
+    e: Expansion, forest: _Forest, leaves: _Leaves, asked: _Asked, inputs: Sequence[str], outputs: Sequence[str]
+) -> list[str]:
+    """Add the operator. ``inputs``: rows, and labels or "". Raises GraphError for indices that are out of range."""
     inner, results = forest.modes >= 0, leaves.results
     if (forest.features[inner] < 0).any() or (forest.features[inner] >> (31 - _FLAGS)).any():
         raise e.error("a branch compares a feature with a negative index, or one that is too large")
@@ -181,8 +191,84 @@ def _emit(e: Expansion, forest: _Forest, leaves: _Leaves, asked: _Asked, labels:
         "transform": asked.transform.lower(),
         "classes": asked.classes,
     }
-    inputs = [e.input(0), e.array(words), *([labels] if labels else [])]
-    e.split("flexnn.Trees", inputs, [e.output(0), e.output(1)] if labels else [e.output(0)], attrs)
+    return e.split("flexnn.Trees", [inputs[0], e.array(words), *inputs[1:]], outputs, attrs)
+
+
+# ---- a tree that searches ----
+
+EXACT = {np.dtype(np.float32): 1 << 24, np.dtype(np.float64): 1 << 53}
+"""Types of thresholds, and the integers in which each is exact: those below."""
+
+
+def places(e: Expansion, x: str, keys: np.ndarray) -> str:
+    """Place of each element of ``x`` among keys, of equal ones the first; their count where it is none of them. The
+    result has one dimension.
+    """
+    count = len(keys)
+    if keys.dtype.kind in "iu":
+        most = max((abs(int(key)) for key in (keys.min(initial=0), keys.max(initial=0))), default=0)
+        kind = next((kind for kind, end in EXACT.items() if most < end), None)
+        if kind is None:
+            raise e.error(f"key {most} is not supported: keys may have 53 bits")
+    else:
+        kind = np.dtype(np.float64 if keys.dtype == np.float64 else np.float32)
+    if count >= EXACT[np.dtype(np.float32)]:
+        raise e.error(f"{count} keys are not supported")
+    forest, leaves = _search(keys.astype(kind))
+    rows = e.add("Reshape", x, e.array(np.array([-1, 1], np.int64)))
+    (found,) = _walked(e, forest, leaves, _Asked(1), [rows, ""], [""])
+    return e.add("Cast", e.add("Reshape", found, e.array(np.array([-1], np.int64))), to=INT64)
+
+
+def _search(keys: np.ndarray) -> tuple[_Forest, _Leaves]:
+    """A tree that halves the keys in order, compares with the one that is left, and says its place."""
+    count = len(keys)
+    ordered, place = np.unique(keys, return_index=True)  # NaN is the last one, and one
+    has_nan = bool(count) and bool(np.isnan(ordered[-1]))
+    inner: list[tuple[float, int, int, int, bool]] = []
+    """Threshold, mode, and both ways: another node, or -1 less the place that a leaf says."""
+    waiting = [(0, len(ordered) - has_nan, -1, 0)]
+    if has_nan:
+        inner.append((np.nan, 0, -1 - int(place[-1]), 1, True))
+    if len(ordered) == has_nan:
+        waiting = []
+    while waiting:
+        first, end, parent, side = waiting.pop()
+        middle = (first + end) // 2
+        here = len(inner)
+        if parent >= 0:
+            inner[parent] = (*inner[parent][: 2 + side], here, *inner[parent][3 + side :])
+        if end - first == 1:
+            inner.append((ordered[first], _MODES.index("BRANCH_EQ"), -1 - int(place[first]), -1 - count, False))
+            continue
+        inner.append((ordered[middle - 1], 0, 0, 0, False))
+        waiting += [(first, middle, here, 0), (middle, end, here, 1)]
+    if has_nan and len(inner) == 1:
+        inner[0] = (*inner[0][:3], -1 - count, True)
+    if not inner:  # without keys, any comparison does
+        inner.append((0.0, 0, -1 - count, -1 - count, False))
+    return _of_branches(inner, keys.dtype)
+
+
+def _of_branches(inner: list[tuple[float, int, int, int, bool]], kind: np.dtype) -> tuple[_Forest, _Leaves]:
+    """The forest of one tree whose first node is the root; each way that is negative leads to a leaf of its own."""
+    ways = np.array([row[2:4] for row in inner], np.int64)
+    is_leaf = ways < 0
+    said = -1 - ways[is_leaf]
+    ways[is_leaf] = len(inner) + np.arange(len(said))
+    branches, ends = len(inner), len(said)
+    forest = _Forest(
+        np.zeros(1, np.int64),
+        np.zeros(branches + ends, np.int64),
+        np.pad(np.array([row[0] for row in inner], kind), (0, ends)),
+        np.pad(np.array([row[1] for row in inner], np.int64), (0, ends), constant_values=-1),
+        np.pad(ways[:, 0], (0, ends)),
+        np.pad(ways[:, 1], (0, ends)),
+        np.pad(np.array([row[4] for row in inner], bool), (0, ends)),
+    )
+    is_end = np.arange(branches + ends) >= branches
+    first = np.where(is_end, np.arange(branches + ends) - branches, 0)
+    return forest, _Leaves(first, is_end.astype(np.int64), np.zeros(ends, np.int64), said.astype(kind))
 
 
 # ---- TreeEnsembleRegressor, TreeEnsembleClassifier: leaves are nodes, named by tree and number ----
