@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..labels import Labels
-from ..model import Constant
+from ..model import Constant, ModelAttr
 from .classic import DOMAIN, FLOAT, LABELS_MAX, texts
 from .expansion import Expansion, expands, floats, integers
 from .trees import INT64, places
 
-_DEFAULTS = {
+_DEFAULTS: dict[str, tuple[str, ModelAttr]] = {
     "floats": ("default_float", -0.0),
     "int64s": ("default_int64", -1),
     "strings": ("default_string", "_Unused"),

@@ -55,7 +55,11 @@ def _alike(e: Expansion, x: str, vectors: np.ndarray, kernel: _Kernel) -> str:
     if kernel.kind == "LINEAR":
         return _product(e, x, vectors.T)
     y = _product(e, x, kernel.gamma * vectors.T, kernel.shift)
-    return e.add("Tanh", y) if kernel.kind == "SIGMOID" else e.add("Pow", y, e.array(np.float32([kernel.degree])))
+    return (
+        e.add("Tanh", y)
+        if kernel.kind == "SIGMOID"
+        else e.add("Pow", y, e.array(np.array([kernel.degree], np.float32)))
+    )
 
 
 def _radial(e: Expansion, x: str, vectors: np.ndarray, gamma: float) -> str:
@@ -83,7 +87,7 @@ def svm_regressor(e: Expansion) -> None:
     e.attr("support_vectors", [])
     y = _product(e, x, weights[:, None], shift[:1])
     if e.integer("one_class", 0):
-        ends = (e.array(np.float32([end])) for end in (1, -1))
+        ends = (e.array(np.array([end], np.float32)) for end in (1, -1))
         y = e.add("Where", e.add("Greater", y, e.array(np.zeros(1, np.float32))), *ends)
     e.add("Identity", y, output=e.output(0))
 
@@ -123,7 +127,7 @@ def _of_each(e: Expansion, classes: int, weights: np.ndarray, shift: float, has_
     # of two classes the second one wins as soon as the highest score, whose ever it is, is high enough
     most = e.add("Max", *(e.add("Gather", scores, e.array(np.array(i)), axis=1) for i in (0, 1)))
     test, least = ("GreaterOrEqual", 0.5) if (weights >= 0).all() else ("Greater", 0.0)
-    return e.add("Where", e.add(test, most, e.array(np.float32([least]))), e.array(np.array([1])), best)
+    return e.add("Where", e.add(test, most, e.array(np.array([least], np.float32))), e.array(np.array([1])), best)
 
 
 def _paired(counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -140,7 +144,7 @@ def _elected(e: Expansion, scores: str, classes: int) -> str:
     """The class of most votes, of equal ones the first: of a pair, the first class has the vote above 0."""
     first, second = np.triu_indices(classes, 1)
     own = np.arange(classes)
-    is_first, is_second = (np.float32(side[:, None] == own) for side in (first, second))
+    is_first, is_second = ((side[:, None] == own).astype(np.float32) for side in (first, second))
     above = e.add("Cast", e.add("Greater", scores, e.array(np.zeros(1, np.float32))), to=FLOAT)
     return e.add("ArgMax", _product(e, above, is_first - is_second, is_second.sum(0)), axis=1, keepdims=0)
 
@@ -148,8 +152,9 @@ def _elected(e: Expansion, scores: str, classes: int) -> str:
 def _written(e: Expansion, scores: str, classes: int, chances: tuple[np.ndarray, np.ndarray]) -> None:
     """Output 1: probabilities of classes, or the scores of pairs; those of the only pair for both of its classes."""
     if chances[0].size:
-        attrs = {"prob_a": chances[0].tolist(), "prob_b": chances[1].tolist(), "classes": classes}
-        transformed(e, e.add("SVMClassifier.probabilities", scores, **attrs), 1)
+        slopes, shifts = (part.tolist() for part in chances)
+        part = "SVMClassifier.probabilities"
+        transformed(e, e.add(part, scores, prob_a=slopes, prob_b=shifts, classes=classes), 1)
         return
     if classes > 2:
         transformed(e, scores, 1)

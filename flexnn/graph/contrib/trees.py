@@ -196,7 +196,7 @@ def _walked(
 
 # ---- a tree that searches ----
 
-EXACT = {np.dtype(np.float32): 1 << 24, np.dtype(np.float64): 1 << 53}
+EXACT: dict[type, int] = {np.float32: 1 << 24, np.float64: 1 << 53}
 """Types of thresholds, and the integers in which each is exact: those below."""
 
 
@@ -204,71 +204,81 @@ def places(e: Expansion, x: str, keys: np.ndarray) -> str:
     """Place of each element of ``x`` among keys, of equal ones the first; their count where it is none of them. The
     result has one dimension.
     """
-    count = len(keys)
+    count, kind = len(keys), np.float64 if keys.dtype == np.float64 else np.float32
     if keys.dtype.kind in "iu":
-        most = max((abs(int(key)) for key in (keys.min(initial=0), keys.max(initial=0))), default=0)
-        kind = next((kind for kind, end in EXACT.items() if most < end), None)
-        if kind is None:
+        most = max(abs(int(keys.min(initial=0))), int(keys.max(initial=0)))
+        kind = np.float64 if most >= EXACT[np.float32] else np.float32
+        if most >= EXACT[kind]:
             raise e.error(f"key {most} is not supported: keys may have 53 bits")
-    else:
-        kind = np.dtype(np.float64 if keys.dtype == np.float64 else np.float32)
-    if count >= EXACT[np.dtype(np.float32)]:
+    if count >= EXACT[np.float32]:
         raise e.error(f"{count} keys are not supported")
-    forest, leaves = _search(keys.astype(kind))
+    forest, leaves = _of_branches(_search(keys.astype(kind)))
     rows = e.add("Reshape", x, e.array(np.array([-1, 1], np.int64)))
     (found,) = _walked(e, forest, leaves, _Asked(1), [rows, ""], [""])
     return e.add("Cast", e.add("Reshape", found, e.array(np.array([-1], np.int64))), to=INT64)
 
 
-def _search(keys: np.ndarray) -> tuple[_Forest, _Leaves]:
-    """A tree that halves the keys in order, compares with the one that is left, and says its place."""
-    count = len(keys)
+@quick_dataclass(slots=True)
+class _Branches:
+    """Branches of a tree, the root first. A way that is negative leads to a leaf, which says -1 less it."""
+
+    thresholds: np.ndarray
+    modes: list[int] = field(default_factory=list)
+    ways: list[list[int]] = field(default_factory=list)
+    tracks: list[bool] = field(default_factory=list)
+
+    def add(self, mode: str, yes: int, no: int, tracks: bool = False) -> int:
+        """Add a branch; return its number."""
+        self.modes.append(_MODES.index(mode))
+        self.ways.append([yes, no])
+        self.tracks.append(tracks)
+        return len(self.modes) - 1
+
+
+def _search(keys: np.ndarray) -> _Branches:
+    """Branches that halve the keys in order, and compare with the one that is left."""
+    none = -1 - len(keys)
     ordered, place = np.unique(keys, return_index=True)  # NaN is the last one, and one
-    has_nan = bool(count) and bool(np.isnan(ordered[-1]))
-    inner: list[tuple[float, int, int, int, bool]] = []
-    """Threshold, mode, and both ways: another node, or -1 less the place that a leaf says."""
-    waiting = [(0, len(ordered) - has_nan, -1, 0)]
-    if has_nan:
-        inner.append((np.nan, 0, -1 - int(place[-1]), 1, True))
-    if len(ordered) == has_nan:
-        waiting = []
+    known = int((~np.isnan(ordered)).sum())
+    made, thresholds = _Branches(np.zeros(0, keys.dtype)), []
+    if known < len(ordered) or not known:  # a comparison that holds for nothing but missing numbers, and only if told
+        thresholds.append(np.nan)
+        made.add("BRANCH_LEQ", -1 - int(place[-1]) if len(ordered) else none, 1 if known else none, len(ordered) > 0)
+    waiting = [(0, known, -1, 0)] if known else []
     while waiting:
         first, end, parent, side = waiting.pop()
         middle = (first + end) // 2
-        here = len(inner)
-        if parent >= 0:
-            inner[parent] = (*inner[parent][: 2 + side], here, *inner[parent][3 + side :])
         if end - first == 1:
-            inner.append((ordered[first], _MODES.index("BRANCH_EQ"), -1 - int(place[first]), -1 - count, False))
-            continue
-        inner.append((ordered[middle - 1], 0, 0, 0, False))
-        waiting += [(first, middle, here, 0), (middle, end, here, 1)]
-    if has_nan and len(inner) == 1:
-        inner[0] = (*inner[0][:3], -1 - count, True)
-    if not inner:  # without keys, any comparison does
-        inner.append((0.0, 0, -1 - count, -1 - count, False))
-    return _of_branches(inner, keys.dtype)
+            here = made.add("BRANCH_EQ", -1 - int(place[first]), none)
+        else:
+            here = made.add("BRANCH_LEQ", 0, 0)
+            waiting += [(first, middle, here, 0), (middle, end, here, 1)]
+        thresholds.append(ordered[max(middle - 1, first)])
+        if parent >= 0:
+            made.ways[parent][side] = here
+    made.thresholds = np.array(thresholds, keys.dtype)
+    return made
 
 
-def _of_branches(inner: list[tuple[float, int, int, int, bool]], kind: np.dtype) -> tuple[_Forest, _Leaves]:
-    """The forest of one tree whose first node is the root; each way that is negative leads to a leaf of its own."""
-    ways = np.array([row[2:4] for row in inner], np.int64)
-    is_leaf = ways < 0
+def _of_branches(made: _Branches) -> tuple[_Forest, _Leaves]:
+    """The forest of one tree, whose leaves follow its branches."""
+    ways = np.array(made.ways, np.int64)
+    is_leaf, branches = ways < 0, len(made.ways)
     said = -1 - ways[is_leaf]
-    ways[is_leaf] = len(inner) + np.arange(len(said))
-    branches, ends = len(inner), len(said)
+    ends = len(said)
+    ways[is_leaf] = branches + np.arange(ends)
     forest = _Forest(
         np.zeros(1, np.int64),
         np.zeros(branches + ends, np.int64),
-        np.pad(np.array([row[0] for row in inner], kind), (0, ends)),
-        np.pad(np.array([row[1] for row in inner], np.int64), (0, ends), constant_values=-1),
+        np.pad(made.thresholds, (0, ends)),
+        np.pad(np.array(made.modes, np.int64), (0, ends), constant_values=-1),
         np.pad(ways[:, 0], (0, ends)),
         np.pad(ways[:, 1], (0, ends)),
-        np.pad(np.array([row[4] for row in inner], bool), (0, ends)),
+        np.pad(np.array(made.tracks, bool), (0, ends)),
     )
-    is_end = np.arange(branches + ends) >= branches
-    first = np.where(is_end, np.arange(branches + ends) - branches, 0)
-    return forest, _Leaves(first, is_end.astype(np.int64), np.zeros(ends, np.int64), said.astype(kind))
+    at = np.arange(branches + ends) - branches
+    weights = said.astype(made.thresholds.dtype)
+    return forest, _Leaves(np.maximum(at, 0), (at >= 0).astype(np.int64), np.zeros(ends, np.int64), weights)
 
 
 # ---- TreeEnsembleRegressor, TreeEnsembleClassifier: leaves are nodes, named by tree and number ----

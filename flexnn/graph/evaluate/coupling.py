@@ -40,7 +40,7 @@ def probabilities(call: Call) -> list[Array]:
 
 def _logistic(x: Array) -> Array:
     y = 1 / (1 + np.exp(-np.abs(x)))
-    return np.where(x < 0, 1 - y, y)
+    return np.asarray(np.where(x < 0, 1 - y, y))
 
 
 def _coupled(pairs: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -59,8 +60,13 @@ def multinomial(call: Call) -> list[Array]:
         bounds = np.where(is_known, row, -np.inf).astype(np.float64)
         bounds -= most
         np.cumsum(np.exp(bounds, out=bounds), out=bounds)
-        _fill(y[i], numbers, lambda own, _, n, ends=bounds: ends.searchsorted(own.random(n) * ends[-1], "right"))
+        _fill(y[i], numbers, partial(_picked, bounds))
     return [y]
+
+
+def _picked(bounds: Array, numbers: np.random.Generator, _: int, count: int) -> Array:
+    """Places by the bounds that each share ends at."""
+    return np.asarray(bounds.searchsorted(numbers.random(count) * bounds[-1], "right"))
 
 
 def _noise(call: Call, draw: Draw) -> Array:
