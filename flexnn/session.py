@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from flexnn.asynchronous import Calls
     from flexnn.graph.about import About
-    from flexnn.graph.labels import Labels
+    from flexnn.graph.labels import Labels, Words
     from flexnn.run.protocol import Run
 
 Array: TypeAlias = "NDArray[Any]"
@@ -159,6 +159,11 @@ class Session(StateCalls):
         self._feeds = Feeds(self._run.inputs, self._run.outputs, lacking)
         artifact = self._run.artifact
         self._labels: dict[str, Labels] = artifact.about().labels if artifact.has_labels else {}
+        self._words: Words | None = None
+        if self._labels:
+            from flexnn.graph.labels import Words
+
+            self._words = Words(self._labels) or None
 
     def _open_compiled(self, path: str, shapes: Shapes, opened: Callable[[str], Run], *, measures: bool) -> None:
         """Open the artifact of an ONNX file; one whose bits have changed is made anew, once."""
@@ -234,7 +239,7 @@ class Session(StateCalls):
 
     def get_inputs(self) -> list[NodeArg]:
         """Return descriptions of the model's inputs, in its order."""
-        return [described(port) for port in self._run.inputs]
+        return [described(port, self._labels) for port in self._run.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """Return descriptions of the model's outputs, in its order."""
@@ -263,7 +268,7 @@ class Session(StateCalls):
 
         Args:
             output_names: Names of the outputs to return; None: all, in the model's order.
-            input_feed: Input arrays by name, with the model's shapes and types.
+            input_feed: Input arrays by name, with the model's shapes and types; texts as arrays of str.
             out: Arrays to write outputs into, by name, or in the order of ``output_names``: contiguous, of the output's
                 shape and type, apart from each other and from the inputs; None where the session shall make one. The
                 session takes no memory for these outputs; its budget still reserves it, unless it was opened with
@@ -285,6 +290,8 @@ class Session(StateCalls):
         """
         wanted = None if output_names is None else self._feeds.wanted(output_names)
         outputs, owns, turns = None, self._owns_outputs, self._turns
+        if self._words is not None:
+            input_feed = self._words.places(input_feed)
         if out is None and owns and not turns.is_foreign:  # most runs are like the last: few calls lead to the engine
             outputs = turns.take(self._repeat, self._failed, input_feed)
         if outputs is None:

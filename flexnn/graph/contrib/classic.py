@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..labels import Labels
+from ..labels import LABEL_MAX, LABELS_MAX, Labels
 from .expansion import Expansion, expands, floats, integers
 
 DOMAIN = "ai.onnx.ml"
 FLOAT = 1
 """TensorProto.DataType."""
-LABELS_MAX = 1 << 16
-"""Most labels of an output."""
-LABEL_MAX = 1 << 12
-"""Most characters of a label."""
 _TRANSFORMS = {"NONE": "Identity", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
 
 
@@ -98,6 +94,8 @@ def array_feature_extractor(e: Expansion) -> None:
     if dims is not None and len(dims) == 1:
         values = e.add("Reshape", values, e.array(np.array([1, -1], np.int64)))
     e.add("Gather", values, where, output=e.output(0), axis=-1)
+    if e.input(0) in e.shared.labels:
+        e.shared.labels[e.output(0)], e.reads_labels = e.shared.labels[e.input(0)], True
 
 
 @expands("LinearRegressor", domain=DOMAIN)

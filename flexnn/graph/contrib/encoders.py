@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..labels import Labels
+from ..labels import LABELS_MAX, Labels
 from ..model import Constant, ModelAttr
-from .classic import DOMAIN, FLOAT, LABELS_MAX, texts
+from .classic import DOMAIN, FLOAT, texts
 from .expansion import Expansion, expands, floats, integers
 from .trees import INT64, places
 
@@ -36,6 +36,8 @@ class _Listed:
 def _listed(e: Expansion, part: str) -> _Listed:
     """The list of an encoder that is given: numbers, texts or a tensor."""
     tensor = e.attr(f"{part}_tensor", "")
+    if isinstance(tensor, list):
+        return _Listed("strings", None, [str(text) for text in tensor])
     if isinstance(tensor, Constant):
         return _Listed("tensor", e.numbers(f"{part}_tensor"))
     found = [
@@ -66,7 +68,8 @@ def label_encoder(e: Expansion) -> None:
 def _default(e: Expansion, values: _Listed) -> str | np.ndarray:
     """The value of what is no key."""
     if values.kind == "strings":
-        return str(e.attr(*_DEFAULTS["strings"]))
+        tensor = e.attr("default_tensor", "")
+        return str(tensor[0] if isinstance(tensor, list) and tensor else e.attr(*_DEFAULTS["strings"]))
     assert values.numbers is not None
     if values.kind == "tensor":
         if "default_tensor" in e.node.attrs:
@@ -116,7 +119,8 @@ def _known(e: Expansion, keys: Sequence[str]) -> np.ndarray:
         raise e.error(f"its input {e.input(0)!r} is no text whose names are known")
     place = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
     e.reads_labels = True
-    return np.array([place.get(str(name), len(keys)) for name in labels.names], np.int64)
+    found = [place.get(str(name), len(keys)) for name in labels.names]
+    return np.array(found + [len(keys)] * (labels.kind == "words"), np.int64)
 
 
 def _few(e: Expansion, names: list[str]) -> list[str]:

@@ -59,7 +59,7 @@ class Shared:
     labels: dict[str, Labels] = field(default_factory=dict)
     """Values whose numbers stand for labels, by name."""
     readers: set[str] = field(default_factory=set)
-    """Names of nodes that may read such values; for all others only callers may."""
+    """First outputs of the nodes that may read such values; for all others only callers may."""
 
 
 class Expansion:
@@ -89,7 +89,7 @@ class Expansion:
         """The nodes that stand for it."""
         EXPANSIONS[self.node.domain, self.node.op_type](self)
         if self.reads_labels:
-            self.shared.readers.update(node.name for node in self.nodes)
+            self.shared.readers.update(node.output[0] for node in self.nodes)
         made = {name for node in self.nodes for name in node.output} | self.shared.sequences.keys()
         missing = [name for name in self.node.output if name and name not in made]
         unread = [name for name in self.node.attrs if name not in self._read]
