@@ -117,7 +117,7 @@ class _Importer:
         """An input; one of texts has the type of the numbers that stand for them."""
         if not is_text(info) or nested:
             return _port(info, nested)
-        self.words = self.words or words(proto)
+        self.words = self.words or words(proto, info.name)
         self.shared.labels[info.name] = self.words
         numbers = onnx.ValueInfoProto()
         numbers.CopyFrom(info)

@@ -30,11 +30,13 @@ def is_text(info: onnx.ValueInfoProto) -> bool:
     return bool(info.type.tensor_type.elem_type == TensorProto.STRING)
 
 
-def words(graph: onnx.GraphProto) -> Labels:
-    """Return what numbers of inputs stand for: all texts that operators of the model look up. Raises GraphError."""
+def words(graph: onnx.GraphProto, name: str) -> Labels:
+    """Return what numbers of input ``name`` and others stand for: all texts that operators of the model look up. Raises
+    GraphError.
+    """
     known = dict.fromkeys(text for node in _nodes(graph) for a in node.attribute for text in _listed(a))
     if not known:
-        raise GraphError("it has inputs that are texts, and no operator that looks any up")
+        raise GraphError(f"input {name!r}: data type STRING is not supported where no operator looks texts up")
     return Labels("words", _checked(list(known), "its operators look up"))
 
 
