@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from flexnn.asynchronous import Calls
     from flexnn.graph.about import About
-    from flexnn.graph.labels import Labels, Words
+    from flexnn.graph.labels import Labels
     from flexnn.run.protocol import Run
 
 Array: TypeAlias = "NDArray[Any]"
@@ -156,14 +156,9 @@ class Session(StateCalls):
         if self._asked is not None:
             self._follow()
         lacking: frozenset[str] = getattr(getattr(self._run, "inner", self._run), "may_lack", frozenset())
-        self._feeds = Feeds(self._run.inputs, self._run.outputs, lacking)
         artifact = self._run.artifact
         self._labels: dict[str, Labels] = artifact.about().labels if artifact.has_labels else {}
-        self._words: Words | None = None
-        if self._labels:
-            from flexnn.graph.labels import Words
-
-            self._words = Words(self._labels) or None
+        self._feeds = Feeds(self._run.inputs, self._run.outputs, lacking, self._labels)
 
     def _open_compiled(self, path: str, shapes: Shapes, opened: Callable[[str], Run], *, measures: bool) -> None:
         """Open the artifact of an ONNX file; one whose bits have changed is made anew, once."""
@@ -290,8 +285,6 @@ class Session(StateCalls):
         """
         wanted = None if output_names is None else self._feeds.wanted(output_names)
         outputs, owns, turns = None, self._owns_outputs, self._turns
-        if self._words is not None:
-            input_feed = self._words.places(input_feed)
         if out is None and owns and not turns.is_foreign:  # most runs are like the last: few calls lead to the engine
             outputs = turns.take(self._repeat, self._failed, input_feed)
         if outputs is None:

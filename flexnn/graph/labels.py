@@ -61,10 +61,8 @@ class Words:
     def __bool__(self) -> bool:
         return bool(self._places)
 
-    def places(self, feed: Mapping[str, Any]) -> Mapping[str, Any]:
+    def places(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """Return a feed with the places of its texts; arrays of int64 are taken as such. Raises ValueError."""
-        if not isinstance(feed, Mapping):
-            return feed  # which the caller refuses
         return {name: self._of(name, given) if name in self._places else given for name, given in feed.items()}
 
     def _of(self, name: str, given: Any) -> Array:
