@@ -156,9 +156,9 @@ class Session(StateCalls):
         if self._asked is not None:
             self._follow()
         lacking: frozenset[str] = getattr(getattr(self._run, "inner", self._run), "may_lack", frozenset())
-        self._feeds = Feeds(self._run.inputs, self._run.outputs, lacking)
         artifact = self._run.artifact
         self._labels: dict[str, Labels] = artifact.about().labels if artifact.has_labels else {}
+        self._feeds = Feeds(self._run.inputs, self._run.outputs, lacking, self._labels)
 
     def _open_compiled(self, path: str, shapes: Shapes, opened: Callable[[str], Run], *, measures: bool) -> None:
         """Open the artifact of an ONNX file; one whose bits have changed is made anew, once."""
@@ -234,7 +234,7 @@ class Session(StateCalls):
 
     def get_inputs(self) -> list[NodeArg]:
         """Return descriptions of the model's inputs, in its order."""
-        return [described(port) for port in self._run.inputs]
+        return [described(port, self._labels) for port in self._run.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """Return descriptions of the model's outputs, in its order."""
@@ -263,7 +263,7 @@ class Session(StateCalls):
 
         Args:
             output_names: Names of the outputs to return; None: all, in the model's order.
-            input_feed: Input arrays by name, with the model's shapes and types.
+            input_feed: Input arrays by name, with the model's shapes and types; texts as arrays of str.
             out: Arrays to write outputs into, by name, or in the order of ``output_names``: contiguous, of the output's
                 shape and type, apart from each other and from the inputs; None where the session shall make one. The
                 session takes no memory for these outputs; its budget still reserves it, unless it was opened with

@@ -42,14 +42,14 @@ def load_about(raw: bytes, *, has_labels: bool = False) -> About:
     if type(about.version) is not int:
         raise ArtifactError("the version of the model is not a number")
     if not isinstance(about.labels, dict):
-        raise ArtifactError("labels of outputs are no object")
+        raise ArtifactError("labels of values are no object")
     return about._replace(labels={name: _labels(row) for name, row in about.labels.items()})
 
 
 def _labels(row: object) -> Labels:
     kind, names = row if isinstance(row, list) and len(row) == 2 else ("", None)
     if kind not in TYPES or not isinstance(names, list) or len({type(name) for name in names}) != 1:
-        raise ArtifactError("labels of an output are not a kind and names of one type")
-    if type(names[0]) is not str and (type(names[0]) is not int or kind == "texts"):
-        raise ArtifactError("labels of an output are neither texts nor integers")
+        raise ArtifactError("labels of a value are not a kind and names of one type")
+    if type(names[0]) is not str and (type(names[0]) is not int or kind != "mappings"):
+        raise ArtifactError("labels of a value are neither texts nor integers")
     return Labels(kind, names)

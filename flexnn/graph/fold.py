@@ -18,6 +18,8 @@ _VIEWS = {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"}
 _LAZY_BYTES = 1 << 20
 MADE_BYTES_MAX = 8 << 30
 """Most bytes of all constants that one graph's nodes make out of little; beyond, it is an attack or a mistake."""
+_DRAWN = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+"""Operators that make other numbers at each run."""
 _NARROW = {"Cast", "DequantizeLinear", "Mul", *_VIEWS}
 _NARROW_BYTES = 1 << 10
 _INTEGERS = "i8", "u8"
@@ -25,7 +27,7 @@ _INTEGERS = "i8", "u8"
 
 def folds(node: ModelNode) -> bool:
     """Whether numpy computes the node's operator, once for all runs."""
-    return node.op_type in EVALUATORS and node.op_type != "RandomNormalLike"
+    return node.op_type in EVALUATORS and node.op_type not in _DRAWN
 
 
 def is_lazy(node: ModelNode, inputs: Sequence[Const | None]) -> bool:

@@ -13,12 +13,14 @@ from .alike import share_equal
 from .contrib import EXPANSIONS, Expansion, Shared
 from .declared import DIM_MAX, declared_port
 from .ir import RANK_MAX, GraphError, WeightSource
+from .labels import Labels
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, dtype_name
 from .onnx_file import OnnxFile
 from .ports import Port
 from .single import mark_single
 from .sources import ArraySource, ModelSource
 from .tensors import value_of
+from .texts import follow, is_text, texts_of, words
 from .tied import mark_tied
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class _Importer:
         self.constants: ChainMap[str, Constant] = ChainMap()
         """Constants of the graphs around the one that is imported."""
         self.shared = Shared(opset)
+        self.words: Labels | None = None
+        """Texts that inputs may be."""
 
     def graph(self, proto: onnx.GraphProto, nested: bool = False) -> ModelGraph:
         if proto.sparse_initializer:
@@ -61,7 +65,7 @@ class _Importer:
         graph = ModelGraph()
         for tensor in proto.initializer:
             graph.constants[tensor.name] = self._constant(tensor, tensor.name)
-        graph.inputs = [_port(info, nested) for info in proto.input if info.name not in graph.constants]
+        graph.inputs = [self._input(info, proto, nested) for info in proto.input if info.name not in graph.constants]
         graph.outputs = [declared_port(info) for info in proto.output]
         made = {port.name for port in graph.inputs} | set(graph.constants)
         self.constants = self.constants.new_child(graph.constants)
@@ -86,29 +90,45 @@ class _Importer:
         if node.op_type == "Identity" and not node.domain and node.input[:1] and node.input[0] in self.shared.sequences:
             self.shared.sequences[node.output[0]] = self.shared.sequences[node.input[0]]
             return []
-        if node.op_type == "Identity" and not node.domain and node.input[:1] and node.input[0] in self.shared.labels:
-            self.shared.labels[node.output[0]] = self.shared.labels[node.input[0]]
-            return [node]
+        follow(node, self.shared)
         for name in node.input:
             self._require_tensor(name, f"{node.where}: its input {name!r}")
         return [node]
 
     def check_labels(self, graph: ModelGraph) -> None:
-        """Keep the labels of outputs. Raises GraphError if they stand for numbers that nodes read, too."""
+        """Keep the labels of inputs and outputs. Raises GraphError if other nodes read them as numbers."""
         labels = self.shared.labels
         for inner in graph.walk():
             for node in inner.nodes:
-                read = [name for name in node.input if name in labels and node.op_type != "Identity"]
-                if read:
+                read = [name for name in node.input if name in labels]
+                if read and self.shared.readers.isdisjoint(node.output[:1]):
                     raise GraphError(f"{node.where}: its input {read[0]!r} has labels, which only callers may read")
-        outputs = {port.name for port in graph.outputs}
-        self.shared.labels = {name: labels[name] for name in labels if name in outputs}
+        for port in graph.outputs:
+            if port.name in labels and labels[port.name].kind == "words":
+                raise GraphError(f"output {port.name!r} has texts of an input, which may be any")
+        kept = {port.name for port in (*graph.inputs, *graph.outputs)}
+        self.shared.labels = {name: labels[name] for name in labels if name in kept}
 
     def _require_tensor(self, name: str, what: str) -> None:
         if name in self.shared.sequences:
             raise GraphError(f"{what} is not a tensor: sequences are supported between nodes of one graph")
 
+    def _input(self, info: onnx.ValueInfoProto, proto: onnx.GraphProto, nested: bool) -> Port:
+        """An input; one of texts has the type of the numbers that stand for them."""
+        if not is_text(info) or nested:
+            return _port(info, nested)
+        self.words = self.words or words(proto, info.name)
+        self.shared.labels[info.name] = self.words
+        numbers = onnx.ValueInfoProto()
+        numbers.CopyFrom(info)
+        numbers.type.tensor_type.elem_type = onnx.TensorProto.INT64
+        return _port(numbers, nested)
+
     def _constant(self, tensor: onnx.TensorProto, name: str) -> Constant:
+        if tensor.data_type == onnx.TensorProto.STRING:
+            texts = texts_of(tensor)
+            self.shared.labels[name] = Labels("texts", texts)
+            return self._counted(name, tuple(tensor.dims), "i64", ArraySource(_places(tensor, len(texts))))
         shape, dtype, source = self.file.source(tensor)
         if len(shape) > RANK_MAX:
             raise GraphError(f"tensor {name!r}: {len(shape)} dimensions; at most {RANK_MAX} are supported")
@@ -141,6 +161,8 @@ class _Importer:
 
     def _attribute(self, attribute: onnx.AttributeProto, node: ModelNode) -> ModelAttr:
         name, kind = attribute.name, attribute.type
+        if kind == AttributeProto.TENSOR and attribute.t.data_type == onnx.TensorProto.STRING:
+            return texts_of(attribute.t)
         if kind == AttributeProto.TENSOR:
             return self._constant(attribute.t, attribute.t.name or name)
         if kind == AttributeProto.GRAPH:
@@ -157,6 +179,10 @@ class _Importer:
         if kind == AttributeProto.TYPE_PROTO:  # of an optional value that holds nothing
             return ""
         raise GraphError(f"{node.where}: attribute {name} has a type that is not supported")
+
+
+def _places(tensor: onnx.TensorProto, count: int) -> np.ndarray:
+    return np.arange(count, dtype=np.int64).reshape(tensor.dims)
 
 
 def _port(info: onnx.ValueInfoProto, nested: bool) -> Port:

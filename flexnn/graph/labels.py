@@ -1,6 +1,8 @@
-"""Outputs whose numbers stand for labels: names of classes as texts, and scores of each class as mappings.
+"""Numbers that stand for labels: of outputs names of classes as texts, and scores of each class as mappings; of inputs
+texts that operators look up.
 
-A run computes numbers. What they stand for is looked up when the caller reads an output, so nothing else changes.
+A run computes numbers. What they stand for is looked up when the caller reads an output or gives an input, so nothing
+else changes.
 """
 
 from __future__ import annotations
@@ -13,13 +15,18 @@ import numpy as np
 from .ir import Array
 from .ports import Port
 
-TYPES = {"texts": "tensor(string)", "mappings": "seq(map({key},tensor(float)))"}
-"""Types of such outputs, as onnxruntime names them."""
+TYPES = {"texts": "tensor(string)", "mappings": "seq(map({key},tensor(float)))", "words": "tensor(string)"}
+"""Types of such outputs and inputs, as onnxruntime names them."""
+LABELS_MAX = 1 << 16
+"""Most labels of an output, and texts that a model knows."""
+LABEL_MAX = 1 << 12
+"""Most characters of one."""
 
 
 class Labels(NamedTuple):
-    """Labels of an output. ``kind``: ``texts``: each number is an index of ``names``; ``mappings``: the last axis has a
-    score for each of ``names``.
+    """Labels of an output or input. ``kind``: ``texts``: each number is an index of ``names``; ``mappings``: the last
+    axis has a score for each of ``names``; ``words``: of an input, each number is an index of ``names``, or their
+    count, where a text is none of them.
     """
 
     kind: str
@@ -42,6 +49,32 @@ def labelled(outputs: Sequence[Array], ports: Sequence[Port], labels: Mapping[st
     """Return outputs of these ports, those that have labels as what they stand for."""
     named = zip([port.name for port in ports], outputs, strict=True)
     return [labels[name].of(array) if name in labels else array for name, array in named]
+
+
+class Words:
+    """Inputs that are texts. They become places among the names that the model knows."""
+
+    def __init__(self, labels: Mapping[str, Labels]) -> None:
+        own = {name: found.names for name, found in labels.items() if found.kind == "words"}
+        self._places = {name: dict(zip(names, range(len(names)), strict=True)) for name, names in own.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def places(self, feed: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a feed with the places of its texts; arrays of int64 are taken as such. Raises ValueError."""
+        return {name: self._of(name, given) if name in self._places else given for name, given in feed.items()}
+
+    def _of(self, name: str, given: Any) -> Array:
+        array = np.asarray(given)
+        if array.dtype == np.int64:
+            return array
+        if array.dtype.kind not in "OSTU":
+            raise ValueError(f"input {name!r} is {array.dtype}{list(array.shape)}, the model takes texts")
+        known = self._places[name]
+        texts = (text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for text in array.flat)
+        places: Array = np.fromiter((known.get(text, len(known)) for text in texts), np.int64, array.size)
+        return places.reshape(array.shape)
 
 
 class Mappings(Sequence[dict[Any, float]]):

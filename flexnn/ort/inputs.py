@@ -43,7 +43,8 @@ def _array(value: Any, port: NodeArg) -> Array:
         array = np.array(value, port.numpy_dtype)
     else:
         raise RuntimeError(f"Unable to handle object of type {type(value)}")
-    if array.dtype != port.numpy_dtype:
+    is_text = port.type == "tensor(string)" and array.dtype.kind in "OSU"
+    if array.dtype != port.numpy_dtype and not is_text:
         actual = f"Actual: ({type_name(array.dtype)}) , expected: ({port.type})"
         raise InvalidArgument(f"{InvalidArgument.prefix}Unexpected input data type. {actual}")
     return array

@@ -31,9 +31,9 @@ class NodeArg(NamedTuple):
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """Dtype of its arrays."""
+        """Dtype of its arrays; of texts that of the numbers that stand for them."""
         name = self.type[len("tensor(") : -1]
-        return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
+        return np.dtype({"float": "float32", "double": "float64", "string": "int64"}.get(name, name))
 
 
 def described(port: Port, labels: Mapping[str, Labels] | None = None) -> NodeArg:

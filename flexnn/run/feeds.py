@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,23 +11,39 @@ from flexnn.errors import printable
 from flexnn.graph.ir import DTYPES, Array
 from flexnn.graph.ports import Dim, Port
 
+if TYPE_CHECKING:
+    from flexnn.graph.labels import Labels, Words
+
 
 class Feeds:
     """Inputs and outputs of a model."""
 
-    def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port], may_lack: frozenset[str] = frozenset()) -> None:
-        """Take the ports; inputs that ``may_lack`` from a feed are None then."""
+    def __init__(
+        self,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        may_lack: frozenset[str] = frozenset(),
+        labels: Mapping[str, Labels] | None = None,
+    ) -> None:
+        """Take the ports; inputs that ``may_lack`` from a feed are None then. ``labels``: what numbers stand for."""
         self._may_lack = may_lack
         self._inputs = [(port.name, DTYPES[str(port.dtype)], port.dims) for port in inputs]
         self._names = {port.name for port in inputs}
         self._places = {port.name: i for i, port in enumerate(outputs)}
         self._fitting: list[tuple[int, ...] | None] = [None] * len(inputs)
         """Shape of each input that was found to fit last."""
+        self._words: Words | None = None
+        if labels:
+            from flexnn.graph.labels import Words
+
+            self._words = Words(labels) or None
 
     def arrays(self, feed: Mapping[str, Any]) -> list[Array]:
         """Return the arrays of a feed, contiguous and aligned, in the model's order. Raises ValueError, TypeError."""
         if not isinstance(feed, Mapping):
             raise TypeError(f"input_feed is a {type(feed).__name__}, not a mapping of names to arrays")
+        if self._words is not None:
+            feed = self._words.places(feed)
         arrays: list[Any] = []
         lacks = 0
         for i, (name, dtype, dims) in enumerate(self._inputs):

@@ -18,8 +18,9 @@ KINDS = {
     "i": TensorProto.INT8,
     "w": TensorProto.INT32,
     "l": TensorProto.INT64,
+    "b": TensorProto.BOOL,
 }
-DTYPES = {"f": F32, "u": np.uint8, "i": np.int8, "w": np.int32, "l": np.int64}
+DTYPES = {"f": F32, "u": np.uint8, "i": np.int8, "w": np.int32, "l": np.int64, "b": np.bool_}
 
 
 def numbers(kind, *shape, seed=3):
@@ -261,6 +262,69 @@ def _embedded_attention(heads, width):
     check_model(helper.make_model(graph, opset_imports=opsets, ir_version=8), feeds=feeds, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("kind", "ui")
+def test_channels_that_are_last(kind):
+    """Pictures that onnxruntime's tools have turned; their weights have not been."""
+    picture = (kind, numbers(kind, 2, 9, 8, 6))
+    given, made = [scale(0.02), zero(kind, 3)], [scale(0.05), zero(kind, 7)]
+    weight = [numbers("i", 4, 6, 3, 3), steps(4), np.zeros(4, np.int8)]
+    window = {"kernel_shape": [3, 3], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    inputs = [picture, *given, *weight, *made, numbers("w", 4) >> 20]
+    assert forms(check("QLinearConv", inputs, kind, 0.01, channels_last=1, **window)) == ["conv_u8"]
+    check("NhwcMaxPool", [picture], kind, 0, **window)
+    for operator, rest in (("QLinearAveragePool", window), ("QLinearGlobalAveragePool", {})):
+        # these steps leave no mean between two numbers, which may be rounded either way
+        check(operator, [picture, scale(0.0213), given[1], *made], kind, 0.01, channels_last=1, **rest)
+    turned = (kind, np.ascontiguousarray(picture[1].transpose(0, 3, 1, 2)))
+    check("QLinearConv", [turned, *inputs[1:]], kind, 0.01, **window)
+
+
+@pytest.mark.parametrize("kind", "ui")
+def test_one_of_two_quantised_operands(kind):
+    given = [("b", np.arange(24).reshape(2, 3, 4) % 3 == 0), (kind, (2, 3, 4)), scale(0.02), zero(kind, 3)]
+    check("QLinearWhere", [*given, (kind, (3, 1)), scale(0.03), zero(kind, 5), scale(0.05), zero(kind, 7)], kind, 0.01)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("has_zeros", [False, True])
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_rows_of_a_packed_table(bits, has_zeros, blocks):
+    table, scales = numbers("u", 20, blocks * 32 * bits // 8), np.abs(weights(20, blocks)) + F32(0.1)
+    zeros = [numbers("u", 20, -(-blocks * bits // 8), seed=4)] if has_zeros else []
+    for indices in (np.array([3, 0, 19]), np.array([[5, -1], [2, 2]])):
+        rest = {"bits": bits, "block_size": 32, "gather_axis": 0, "quantize_axis": 1}
+        graph = check("GatherBlockQuantized", [table, ("l", indices), scales, *zeros], **rest)
+        assert all(t.size < table.size * 8 // bits or t.weight >= 0 for t in graph.tensors), "the table is unpacked"
+
+
+def test_embeddings_of_8_bits():
+    words = np.random.default_rng(0).integers(0, 30, (2, 7)).astype(np.int32)
+    segments, mask = (np.random.default_rng(i).integers(0, 2, (2, 7)).astype(np.int32) for i in (1, 2))
+    tables = [numbers("u", *shape, seed=i) for i, shape in enumerate([(30, 16), (10, 16), (2, 16), (16,), (16,)])]
+    scales, zeros = [scale(s) for s in (0.02, 0.03, 0.01, 0.01, 0.01)], [zero("u", z) for z in (120, 130, 127, 2, 99)]
+    inputs = [("w", words), ("w", segments), *tables, ("w", mask), *scales, *zeros]
+    check("QEmbedLayerNormalization", inputs, "fw", epsilon=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+def test_distances(metric):
+    check("CDist", [("f", (7, 5)), weights(3, 5)], metric=metric)
+    check("CDist", [("f", (7, 5)), ("f", (1, 5))], metric=metric)
+
+
+def test_operators_that_the_default_domain_has_too():
+    for upper in (0, 1):
+        check("Trilu", [("f", (3, 4, 5))], upper=upper)
+        check("Trilu", [("f", (3, 4, 5)), np.array(1)], upper=upper)
+    for axis in (np.array([1], np.int32), np.array(-1, np.int32)):
+        check("ExpandDims", [("f", (3, 4)), axis])
+    for mode in ("constant", "reflect", "edge"):
+        check("Pad", [("f", (3, 4)), np.array([1, 2, 0, 1])], mode=mode)
+    grid = (np.random.default_rng(0).random((2, 4, 3, 2)) * 2.4 - 1.2).astype(F32)
+    for mode in ("bilinear", "nearest"):
+        check("GridSample", [("f", (2, 3, 6, 5)), ("f", grid)], mode=mode, padding_mode="border", tolerance=1e-4)
+
+
 def test_nodes_that_share_a_name(tmp_path):
     """onnxruntime refuses that. Each value is made once all the same."""
     nodes = [
@@ -286,13 +350,20 @@ def test_nodes_that_share_a_name(tmp_path):
         ("FusedConv", {"activation": "Softsign"}, "Softsign"),
         ("FusedMatMul", {"alpha": "a"}, "attribute alpha has the wrong type"),
         ("MatMulNBits", {"K": 8, "N": 4, "bits": 3, "block_size": 16}, "bits=3"),
+        ("GatherBlockQuantized", {"bits": 2}, "bits=2"),
+        ("CDist", {"metric": "cosine"}, "cosine"),
         ("QGemm", {}, "input 2 is missing|input 3 is missing"),
         ("Gelu", {"strange": 1}, "strange"),
         ("NoSuchOperator", {}, "com.microsoft"),
     ],
 )
 def test_what_is_not_supported_says_so(operator, attrs, says):
-    inputs = {"RotaryEmbedding": ["x", "p", "w", "w"], "MatMulNBits": ["x", "b", "w"]}.get(operator, ["x", "w"])
+    given = {
+        "RotaryEmbedding": ["x", "p", "w", "w"],
+        "MatMulNBits": ["x", "b", "w"],
+        "GatherBlockQuantized": ["b", "p", "w"],
+    }
+    inputs = given.get(operator, ["x", "w"])
     node = helper.make_node(operator, inputs, ["y"], domain="com.microsoft", name="n", **attrs)
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3, 8]) for n in ("x", "y")]
     constants = {"w": weights(8, 24), "p": np.zeros(1, np.int64), "b": np.zeros((8, 1, 16), np.uint8)}

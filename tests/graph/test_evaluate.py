@@ -57,6 +57,7 @@ def cases() -> dict[str, list]:
 
 
 CASES = cases()
+RANDOM = {"Bernoulli"}
 
 
 def test_the_official_cases_are_found():
@@ -76,6 +77,8 @@ def test_official(op):
             for info, want in zip(case.model.graph.output, outputs, strict=True):
                 values = got[info.name]
                 assert (values.dtype, values.shape) == (want.dtype, want.shape), case.name
+                if op in RANDOM:
+                    continue  # tests/graph/test_random_numbers.py judges the numbers
                 np.testing.assert_allclose(values, want, rtol=case.rtol, atol=case.atol, err_msg=case.name)
 
 

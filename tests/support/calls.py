@@ -347,6 +347,8 @@ def pictures(n: int) -> Iterator[Called]:
     for mode in ("avg", "max"):
         size = {"output_height": side // 2, "output_width": side // 2}
         yield called("RoiAlign", plane, rois, ints(0, 0), mode=mode, **size)
+    regions = np.array([[0, 0, 0, side, side], [0, 1, 1, 3, 3]], F32)
+    yield called("MaxRoiPool", plane, regions, pooled_shape=[side // 2, side // 2])
     boxes = np.sort(np.abs(x(1, n // 16, 4)), -1)
     for most in (3, min(n // 16, 1500)):
         for centred in (0, 1):
@@ -372,7 +374,23 @@ def signals(n: int) -> Iterator[Called]:
     yield called("MelWeightMatrix", *(scalar(v) for v in (bins, length, 16000, 0, 8000)))
 
 
-GROUPS = elementwise, reductions, shapes, picking, windows, normalised, products, pictures, signals
+def chances(n: int) -> Iterator[Called]:
+    side = isqrt(n)
+    for dtype in (1, 10, 11):
+        for op in ("RandomNormal", "RandomUniform"):
+            yield called(op, shape=[side, side], dtype=dtype)
+            yield called(f"{op}Like", x(side, side), dtype=dtype, seed=1.0)
+    for dtype in (1, 7, 9):
+        yield called("Bernoulli", np.abs(x(side, side)), dtype=dtype)
+    yield called("Multinomial", x(4, 16), sample_size=n // 4)
+    yield called("Multinomial", x(4, n // 4), sample_size=3, wide=True)
+    for classes in (2, 5):
+        pairs = classes * (classes - 1) // 2
+        attrs = {"prob_a": [-1.0] * pairs, "prob_b": [0.5] * pairs, "classes": classes}
+        yield called("SVMClassifier.probabilities", x(max(n // pairs, 1), pairs), **attrs)
+
+
+GROUPS = elementwise, reductions, shapes, picking, windows, normalised, products, pictures, signals, chances
 
 
 def all_calls(n: int) -> list[Called]:

@@ -8,12 +8,15 @@ Of the default domain, those whose output has as many elements as the data say (
 
 from . import (  # noqa: F401 (each registers its operators)
     classic,
+    encoders,
     fused,
     grouped_query,
     integers,
+    plain,
     quantised,
     selection,
     sequences,
+    support_vectors,
     trees,
 )
 from .expansion import EXPANSIONS, Expansion, Shared

@@ -1,39 +1,20 @@
 """Classic machine learning (domain ai.onnx.ml) as standard operators: what scikit-learn and its like are exported to.
 
-https://onnx.ai/onnx/operators/index.html#ai-onnx-ml. Trees are in trees.py.
+https://onnx.ai/onnx/operators/index.html#ai-onnx-ml. Trees are in trees.py, encoders in encoders.py, support
+vector machines in support_vectors.py.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..labels import Labels
-from .expansion import Expansion, expands
+from ..labels import LABEL_MAX, LABELS_MAX, Labels
+from .expansion import Expansion, expands, floats, integers
 
 DOMAIN = "ai.onnx.ml"
 FLOAT = 1
 """TensorProto.DataType."""
-LABELS_MAX = 1 << 16
-"""Most labels of an output."""
-LABEL_MAX = 1 << 12
-"""Most characters of a label."""
 _TRANSFORMS = {"NONE": "Identity", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
-
-
-def integers(e: Expansion, name: str) -> np.ndarray:
-    """A list of integers; empty where it is absent."""
-    value = e.attr(name, [])
-    if not isinstance(value, list) or not all(isinstance(v, int) for v in value):
-        raise e.error(f"attribute {name} is not a list of integers")
-    return np.array(value, np.int64)
-
-
-def floats(e: Expansion, name: str) -> np.ndarray:
-    """A list of numbers; empty where it is absent."""
-    value = e.attr(name, [])
-    if not isinstance(value, list) or not all(isinstance(v, float) for v in value):
-        raise e.error(f"attribute {name} is not a list of numbers")
-    return np.array(value, np.float32)
 
 
 def widened(e: Expansion) -> str:
@@ -63,15 +44,16 @@ def class_names(e: Expansion, integer_labels: str) -> np.ndarray:
     """The integers that output 0 has for each class: those of attribute ``integer_labels``, or, where labels are texts,
     their places.
     """
-    texts = _texts(e, "classlabels_strings")
-    if not texts:
+    names = texts(e, "classlabels_strings")
+    if not names:
         return integers(e, integer_labels)
     e.attr(integer_labels, [])
-    e.shared.labels[e.output(0)] = Labels("texts", texts)
-    return np.arange(len(texts), dtype=np.int64)
+    e.shared.labels[e.output(0)] = Labels("texts", names)
+    return np.arange(len(names), dtype=np.int64)
 
 
-def _texts(e: Expansion, name: str) -> list[str]:
+def texts(e: Expansion, name: str) -> list[str]:
+    """A list of texts; empty where it is absent."""
     value = e.attr(name, [])
     if not isinstance(value, list) or not all(isinstance(v, str) and len(v) <= LABEL_MAX for v in value):
         raise e.error(f"attribute {name} is not a list of texts of at most {LABEL_MAX} characters")
@@ -105,12 +87,15 @@ def normalizer(e: Expansion) -> None:
 
 @expands("ArrayFeatureExtractor", domain=DOMAIN)
 def array_feature_extractor(e: Expansion) -> None:
-    """Columns by number; of a constant vector a row."""
+    """Columns by number; of a vector a row."""
     where = e.add("Reshape", e.input(1), e.array(np.array([-1], np.int64)))
     values = e.input(0)
-    if e.rank(0) == 1:
+    dims = e.dims(0)
+    if dims is not None and len(dims) == 1:
         values = e.add("Reshape", values, e.array(np.array([1, -1], np.int64)))
     e.add("Gather", values, where, output=e.output(0), axis=-1)
+    if e.input(0) in e.shared.labels:
+        e.shared.labels[e.output(0)], e.reads_labels = e.shared.labels[e.input(0)], True
 
 
 @expands("LinearRegressor", domain=DOMAIN)
@@ -123,7 +108,7 @@ def linear_regressor(e: Expansion) -> None:
 def linear_classifier(e: Expansion) -> None:
     """A product with a row of weights for each class."""
     e.integer("multi_class", 0)
-    count = len(_texts(e, "classlabels_strings") or integers(e, "classlabels_ints"))
+    count = len(texts(e, "classlabels_strings") or integers(e, "classlabels_ints"))
     classified(e, _product(e, count), count, "classlabels_ints")
 
 
@@ -138,7 +123,7 @@ def _product(e: Expansion, rows: int) -> str:
 @expands("ZipMap", domain=DOMAIN)
 def zip_map(e: Expansion) -> None:
     """The scores themselves, which callers get as mappings (graph/labels.py)."""
-    names: list[str] | list[int] = _texts(e, "classlabels_strings") or integers(e, "classlabels_int64s").tolist()
+    names: list[str] | list[int] = texts(e, "classlabels_strings") or integers(e, "classlabels_int64s").tolist()
     if not 1 <= len(names) <= LABELS_MAX:
         raise e.error(f"{len(names)} labels; 1 to {LABELS_MAX} are supported")
     e.shared.labels[e.output(0)] = Labels("mappings", names)

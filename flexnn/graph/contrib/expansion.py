@@ -9,9 +9,10 @@ import numpy as np
 
 from flexnn.quick_dataclass import quick_dataclass
 
-from ..ir import GraphError, WeightSource
+from ..ir import DTYPES, GraphError, WeightSource
 from ..labels import Labels
 from ..model import Constant, ModelAttr, ModelGraph, ModelNode
+from ..ports import Dim
 from ..sources import ArraySource, ModelSource
 
 DOMAIN = "com.microsoft"
@@ -56,7 +57,9 @@ class Shared:
     sequences: dict[str, Held] = field(default_factory=dict)
     """Sequences and optional values that the model builds, by name: no node makes them."""
     labels: dict[str, Labels] = field(default_factory=dict)
-    """Values whose numbers stand for labels, by name: only callers may read them."""
+    """Values whose numbers stand for labels, by name."""
+    readers: set[str] = field(default_factory=set)
+    """First outputs of the nodes that may read such values; for all others only callers may."""
 
 
 class Expansion:
@@ -76,6 +79,8 @@ class Expansion:
         self._graph = graph
         self._outer = outer
         self._counted = counted
+        self.reads_labels = False
+        """Whether its nodes read numbers that stand for labels as what they are: places of names."""
         self._read: set[str] = set()
         self._stem = next((name for name in node.output if name), node.name)
         """Beginning of new names: the name of a value that no other node makes. Names of nodes need not differ."""
@@ -83,6 +88,8 @@ class Expansion:
     def run(self) -> list[ModelNode]:
         """The nodes that stand for it."""
         EXPANSIONS[self.node.domain, self.node.op_type](self)
+        if self.reads_labels:
+            self.shared.readers.update(node.output[0] for node in self.nodes)
         made = {name for node in self.nodes for name in node.output} | self.shared.sequences.keys()
         missing = [name for name in self.node.output if name and name not in made]
         unread = [name for name in self.node.attrs if name not in self._read]
@@ -153,10 +160,12 @@ class Expansion:
         """The constant of this name."""
         return self._graph.constants.get(name) or self._outer.get(name)
 
-    def rank(self, index: int) -> int | None:
-        """Dimensions of an input that is constant, else None."""
+    def dims(self, index: int) -> tuple[Dim, ...] | None:
+        """Shape of an input that is constant, or that the model's caller hands in; None where it is not known."""
         found = self.known(self.input(index))
-        return len(found.shape) if found else None
+        if found:
+            return found.shape
+        return next((port.dims for port in self._graph.inputs if port.name == self.input(index)), None)
 
     def dtype(self, index: int) -> str:
         """Type of an input that the model's caller hands in, else ""."""
@@ -196,9 +205,15 @@ class Expansion:
             return self.add("Unsqueeze", value, axes=[axis])
         return self.add("Unsqueeze", value, self.array(np.array([axis], np.int64)))
 
+    def cut(self, value: str, end: int, axis: int) -> str:
+        """Keep the first ``end`` elements of an axis."""
+        if self.shared.opset < 10:
+            return self.add("Slice", value, starts=[0], ends=[end], axes=[axis])
+        return self.add("Slice", value, *(self.array(np.array([v], np.int64)) for v in (0, end, axis)))
+
     def array(self, values: np.ndarray) -> str:
         """The name of a new constant."""
-        kinds = {"f4": "f32", "i8": "i64", "i4": "i32", "f2": "f16", "f8": "f64", "b1": "bool"}
+        kinds = {dtype.str[1:]: name for name, dtype in DTYPES.items()}
         return self.stored(values.shape, kinds[values.dtype.str[1:]], ArraySource(values))
 
     def stored(self, shape: tuple[int, ...], dtype: str, source: WeightSource) -> str:
@@ -217,6 +232,22 @@ def source_of(constant: Constant) -> WeightSource:
 def numbers_of(constant: Constant) -> np.ndarray:
     """The values of a model's constant."""
     return np.asarray(source_of(constant).load())
+
+
+def integers(e: Expansion, name: str) -> np.ndarray:
+    """A list of integers; empty where it is absent."""
+    value = e.attr(name, [])
+    if not isinstance(value, list) or not all(isinstance(v, int) for v in value):
+        raise e.error(f"attribute {name} is not a list of integers")
+    return np.array(value, np.int64)
+
+
+def floats(e: Expansion, name: str) -> np.ndarray:
+    """A list of numbers; empty where it is absent."""
+    value = e.attr(name, [])
+    if not isinstance(value, list) or not all(isinstance(v, float) for v in value):
+        raise e.error(f"attribute {name} is not a list of numbers")
+    return np.array(value, np.float32)
 
 
 Expand = Callable[[Expansion], None]

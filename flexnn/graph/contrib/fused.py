@@ -116,13 +116,17 @@ def embed_layer_normalization(e: Expansion) -> None:
         raise e.error("attribute mask_index_type is not supported")
     e.add("LayerNormalization", total, e.input(5), e.input(6), output=e.output(0), epsilon=e.number("epsilon", 1e-12))
     if e.output(1):
-        mask = e.optional(7)
-        if not mask:
-            raise e.error(f"its output {e.output(1)!r} without a mask is not supported")
-        axes = e.array(np.array([1], np.int64))
-        wide = e.add("ReduceSum", e.add("Cast", mask, to=1), axes, keepdims=0)
-        e.add("Cast", wide, output=e.output(1), to=6)
-        e.shared.lengths.add(e.output(1))
+        counted(e, e.optional(7), e.output(1))
+
+
+def counted(e: Expansion, mask: str, output: str) -> None:
+    """An output that says how many words of a mask count."""
+    if not mask:
+        raise e.error(f"its output {output!r} without a mask is not supported")
+    axes = e.array(np.array([1], np.int64))
+    wide = e.add("ReduceSum", e.add("Cast", mask, to=1), axes, keepdims=0)
+    e.add("Cast", wide, output=output, to=6)
+    e.shared.lengths.add(output)
 
 
 def _attended(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..sources import MappedSource
-from .expansion import Expansion, expands, source_of
+from .expansion import Expansion, expands, integers, source_of
+from .fused import counted
 from .integers import product
 
 FLOAT = 1
@@ -119,12 +120,72 @@ def qlinear_softmax(e: Expansion) -> None:
 
 @expands("QLinearAveragePool", "QLinearGlobalAveragePool")
 def qlinear_average_pool(e: Expansion) -> None:
-    """Channels before the spatial dimensions only."""
-    if e.integer("channels_last", 0):
-        raise e.error("attribute channels_last is not supported")
+    """Channels before the spatial dimensions, or behind them."""
     names = ("kernel_shape", "strides", "pads", "auto_pad", "ceil_mode", "count_include_pad")
-    (y,) = e.split(e.node.op_type.removeprefix("QLinear"), (_restored(e, 0),), [""], e.attrs(names))
-    _quantised(e, y, 3)
+    attrs, operator = e.attrs(names), e.node.op_type.removeprefix("QLinear")
+    kernel = attrs.get("kernel_shape", [])
+    rank = 2 + (len(kernel) if isinstance(kernel, list) and kernel else 2)
+    last = e.integer("channels_last", 0) != 0
+    (y,) = e.split(operator, [_channels(e, _restored(e, 0), rank, 1 if last else 0)], [""], attrs)
+    _quantised(e, _channels(e, y, rank, -1 if last else 0), 3)
+
+
+def _channels(e: Expansion, value: str, rank: int, way: int) -> str:
+    """The value with its channels moved from the last dimension to the second one (1), or back (-1); 0: as it is."""
+    if not way:
+        return value
+    perm = [0, rank - 1, *range(1, rank - 1)] if way > 0 else [0, *range(2, rank), 1]
+    return e.add("Transpose", value, perm=perm)
+
+
+@expands("QLinearConv")
+def qlinear_conv(e: Expansion) -> None:
+    """The standard operator of the same name, whose channels may be last; those of the weights are not."""
+    attrs = e.attrs(("kernel_shape", "strides", "pads", "dilations", "group", "auto_pad"))
+    rank, last = len(e.constant(3, "its weight").shape), e.integer("channels_last", 0) != 0
+    inputs = [_channels(e, e.input(0), rank, 1 if last else 0), *(e.optional(i) for i in range(1, 9))]
+    (y,) = e.split("QLinearConv", inputs, ["" if last else e.output(0)], attrs)
+    if last:
+        e.add("Transpose", y, output=e.output(0), perm=[0, *range(2, rank), 1])
+
+
+@expands("NhwcMaxPool")
+def nhwc_max_pool(e: Expansion) -> None:
+    """A pool of a picture whose channels are last."""
+    attrs = e.attrs(("kernel_shape", "strides", "pads", "dilations", "auto_pad", "ceil_mode"))
+    rank = 2 + len(integers(e, "kernel_shape"))
+    (y,) = e.split("MaxPool", [_channels(e, e.input(0), rank, 1)], [""], attrs)
+    e.add("Transpose", y, output=e.output(0), perm=[0, *range(2, rank), 1])
+
+
+@expands("QLinearWhere")
+def qlinear_where(e: Expansion) -> None:
+    """One of two operands, element by element."""
+    _quantised(e, e.add("Where", e.input(0), _restored(e, 1), _restored(e, 4)), 7)
+
+
+@expands("QEmbedLayerNormalization")
+def qembed_layer_normalization(e: Expansion) -> None:
+    """Words, positions and segments looked up in tables of 8 bits, summed, normalised; output 1 counts words."""
+    ids = e.input(0)
+    parts = [_looked_up(e, 2, 8, 13, ids)]
+    count = e.add("Gather", e.add("Shape", ids), e.array(np.array(1, np.int64)))
+    ends = [e.array(np.array(v, np.int64)) for v in (0, 1)]
+    parts.append(_looked_up(e, 3, 9, 14, e.add("Range", ends[0], count, ends[1])))
+    if e.optional(4) and e.optional(1):
+        parts.append(_looked_up(e, 4, 10, 15, e.optional(1)))
+    total = parts[0]
+    for part in parts[1:]:
+        total = e.add("Add", total, part)
+    vectors = [e.add("DequantizeLinear", e.input(i), e.input(i + 6), e.optional(i + 11)) for i in (5, 6)]
+    e.add("LayerNormalization", total, *vectors, output=e.output(0), epsilon=e.number("epsilon", 1e-12))
+    if e.output(1):
+        counted(e, e.optional(7), e.output(1))
+
+
+def _looked_up(e: Expansion, table: int, scale: int, zero: int, ids: str) -> str:
+    """Rows of a table of 8 bits, restored."""
+    return e.add("DequantizeLinear", e.add("Gather", e.input(table), ids), e.input(scale), e.optional(zero))
 
 
 @expands("QLinearConcat")
@@ -203,6 +264,41 @@ def matmul_n_bits(e: Expansion) -> None:
         parts.append(e.stored((n, blocks), "u8", MappedSource(source_of(zeros), zero, f"zeros{of}")))
     wide = e.add("DequantizeLinear", *parts, axis=1, block_size=block, bits=max(bits, 4))
     _biased(e, e.add("MatMul", e.input(0), e.add("Transpose", wide, perm=[1, 0])), e.optional(5))
+
+
+@expands("GatherBlockQuantized")
+def gather_block_quantized(e: Expansion) -> None:
+    """Rows of a table of 4 or 8 bits, a scale for each block: its rows are read first, and restored then."""
+    bits, block, table = e.integer("bits", 4), e.integer("block_size", 128), e.constant(0, "its table")
+    scales = e.constant(2, "its scales")
+    blocks, size = scales.shape[-1], table.shape[-1] * 8 // bits
+    axes = e.integer("gather_axis", 0), e.integer("quantize_axis", 1) % max(len(table.shape), 1)
+    if len(table.shape) != 2 or axes != (0, 1) or table.dtype != "u8" or bits not in (4, 8) or block < 1:
+        raise e.error(f"bits={bits}, axes {axes} of a table of {table.dtype}{list(table.shape)} are not supported")
+    if size != blocks * block or scales.shape != (table.shape[0], blocks):
+        raise e.error(f"scales of shape {scales.shape} for rows of {size} numbers in blocks of {block}")
+    ids = e.add("Reshape", e.input(1), e.array(np.array([-1], np.int64)))
+    values = _row_numbers(e, e.add("Gather", e.input(0), ids, axis=0), bits, [-1, blocks, block])
+    if e.optional(3):
+        zeros = _row_numbers(e, e.add("Gather", e.input(3), ids, axis=0), bits, [-1, blocks + blocks % (8 // bits), 1])
+        zero = e.cut(zeros, blocks, 1)
+    else:
+        zero = e.array(np.full(1, 1 << (bits - 1), np.float32))
+    steps = e.add("Reshape", e.add("Gather", e.input(2), ids, axis=0), e.array(np.array([-1, blocks, 1], np.int64)))
+    shift = e.add("Sub", values, zero)
+    rows = e.add("Mul", e.add("CastLike", shift, steps), steps)
+    shape = e.add("Concat", e.add("Shape", e.input(1)), e.array(np.array([size], np.int64)), axis=0)
+    e.add("Reshape", rows, shape, output=e.output(0), allowzero=1)
+
+
+def _row_numbers(e: Expansion, rows: str, bits: int, shape: list[int]) -> str:
+    """Numbers of packed rows as float32, of this shape: the first of a byte is in its lowest bits."""
+    wide = e.add("Cast", rows, to=FLOAT)
+    if bits == 4:
+        high = e.add("Floor", e.add("Mul", wide, e.array(np.full(1, 1 / 16, np.float32))))
+        low = e.add("Sub", wide, e.add("Mul", high, e.array(np.full(1, 16, np.float32))))
+        wide = e.add("Concat", *(e.unsqueezed(part, 2) for part in (low, high)), axis=2)
+    return e.add("Reshape", wide, e.array(np.array(shape, np.int64)))
 
 
 def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:

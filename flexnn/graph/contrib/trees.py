@@ -15,9 +15,11 @@ from flexnn.quick_dataclass import quick_dataclass
 
 from ..evaluate import BYTES_MAX
 from ..model import Constant, ModelAttr
-from .classic import DOMAIN, class_names, floats, integers
-from .expansion import Expansion, expands
+from .classic import DOMAIN, class_names
+from .expansion import Expansion, expands, floats, integers
 
+INT64 = 7
+"""TensorProto.DataType."""
 DEPTH_MAX = 64
 """Levels of a tree: a walk takes as many steps."""
 _RESULTS_MAX = 1 << 24
@@ -153,7 +155,15 @@ def _words(
 
 
 def _emit(e: Expansion, forest: _Forest, leaves: _Leaves, asked: _Asked, labels: str = "") -> None:
-    """Add the operator. Raises GraphError for indices that are out of range."""
+    """The node's outputs. Raises GraphError for indices that are out of range."""
+    outputs = [e.output(0), e.output(1)] if labels else [e.output(0)]
+    _walked(e, forest, leaves, asked, [e.input(0), labels], outputs)
+
+
+def _walked(
+    e: Expansion, forest: _Forest, leaves: _Leaves, asked: _Asked, inputs: Sequence[str], outputs: Sequence[str]
+) -> list[str]:
+    """Add the operator. ``inputs``: rows, and labels or "". Raises GraphError for indices that are out of range."""
     inner, results = forest.modes >= 0, leaves.results
     if (forest.features[inner] < 0).any() or (forest.features[inner] >> (31 - _FLAGS)).any():
         raise e.error("a branch compares a feature with a negative index, or one that is too large")
@@ -181,8 +191,94 @@ def _emit(e: Expansion, forest: _Forest, leaves: _Leaves, asked: _Asked, labels:
         "transform": asked.transform.lower(),
         "classes": asked.classes,
     }
-    inputs = [e.input(0), e.array(words), *([labels] if labels else [])]
-    e.split("flexnn.Trees", inputs, [e.output(0), e.output(1)] if labels else [e.output(0)], attrs)
+    return e.split("flexnn.Trees", [inputs[0], e.array(words), *inputs[1:]], outputs, attrs)
+
+
+# ---- a tree that searches ----
+
+EXACT: dict[type, int] = {np.float32: 1 << 24, np.float64: 1 << 53}
+"""Types of thresholds, and the integers in which each is exact: those below."""
+
+
+def places(e: Expansion, x: str, keys: np.ndarray) -> str:
+    """Place of each element of ``x`` among keys, of equal ones the first; their count where it is none of them. The
+    result has one dimension.
+    """
+    count, kind = len(keys), np.float64 if keys.dtype == np.float64 else np.float32
+    if keys.dtype.kind in "iu":
+        most = max(abs(int(keys.min(initial=0))), int(keys.max(initial=0)))
+        kind = np.float64 if most >= EXACT[np.float32] else np.float32
+        if most >= EXACT[kind]:
+            raise e.error(f"key {most} is not supported: keys may have 53 bits")
+    if count >= EXACT[np.float32]:
+        raise e.error(f"{count} keys are not supported")
+    forest, leaves = _of_branches(_search(keys.astype(kind)))
+    rows = e.add("Reshape", x, e.array(np.array([-1, 1], np.int64)))
+    (found,) = _walked(e, forest, leaves, _Asked(1), [rows, ""], [""])
+    return e.add("Cast", e.add("Reshape", found, e.array(np.array([-1], np.int64))), to=INT64)
+
+
+@quick_dataclass(slots=True)
+class _Branches:
+    """Branches of a tree, the root first. A way that is negative leads to a leaf, which says -1 less it."""
+
+    thresholds: np.ndarray
+    modes: list[int] = field(default_factory=list)
+    ways: list[list[int]] = field(default_factory=list)
+    tracks: list[bool] = field(default_factory=list)
+
+    def add(self, mode: str, yes: int, no: int, tracks: bool = False) -> int:
+        """Add a branch; return its number."""
+        self.modes.append(_MODES.index(mode))
+        self.ways.append([yes, no])
+        self.tracks.append(tracks)
+        return len(self.modes) - 1
+
+
+def _search(keys: np.ndarray) -> _Branches:
+    """Branches that halve the keys in order, and compare with the one that is left."""
+    none = -1 - len(keys)
+    ordered, place = np.unique(keys, return_index=True)  # NaN is the last one, and one
+    known = int((~np.isnan(ordered)).sum())
+    made, thresholds = _Branches(np.zeros(0, keys.dtype)), []
+    if known < len(ordered) or not known:  # a comparison that holds for nothing but missing numbers, and only if told
+        thresholds.append(np.nan)
+        made.add("BRANCH_LEQ", -1 - int(place[-1]) if len(ordered) else none, 1 if known else none, len(ordered) > 0)
+    waiting = [(0, known, -1, 0)] if known else []
+    while waiting:
+        first, end, parent, side = waiting.pop()
+        middle = (first + end) // 2
+        if end - first == 1:
+            here = made.add("BRANCH_EQ", -1 - int(place[first]), none)
+        else:
+            here = made.add("BRANCH_LEQ", 0, 0)
+            waiting += [(first, middle, here, 0), (middle, end, here, 1)]
+        thresholds.append(ordered[max(middle - 1, first)])
+        if parent >= 0:
+            made.ways[parent][side] = here
+    made.thresholds = np.array(thresholds, keys.dtype)
+    return made
+
+
+def _of_branches(made: _Branches) -> tuple[_Forest, _Leaves]:
+    """The forest of one tree, whose leaves follow its branches."""
+    ways = np.array(made.ways, np.int64)
+    is_leaf, branches = ways < 0, len(made.ways)
+    said = -1 - ways[is_leaf]
+    ends = len(said)
+    ways[is_leaf] = branches + np.arange(ends)
+    forest = _Forest(
+        np.zeros(1, np.int64),
+        np.zeros(branches + ends, np.int64),
+        np.pad(made.thresholds, (0, ends)),
+        np.pad(np.array(made.modes, np.int64), (0, ends), constant_values=-1),
+        np.pad(ways[:, 0], (0, ends)),
+        np.pad(ways[:, 1], (0, ends)),
+        np.pad(np.array(made.tracks, bool), (0, ends)),
+    )
+    at = np.arange(branches + ends) - branches
+    weights = said.astype(made.thresholds.dtype)
+    return forest, _Leaves(np.maximum(at, 0), (at >= 0).astype(np.int64), np.zeros(ends, np.int64), weights)
 
 
 # ---- TreeEnsembleRegressor, TreeEnsembleClassifier: leaves are nodes, named by tree and number ----

@@ -216,7 +216,9 @@ EVALUATORS: Registry[Evaluator] = Registry(
     {
         "attention": "Attention LinearAttention RotaryEmbedding SwiGLU",
         "convolution": "CausalConvWithState Col2Im Conv ConvTranspose DeformConv",
+        "coupling": "SVMClassifier.probabilities",
         "linear": "Einsum Gemm MatMul",
+        "noise": "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
         "normalisation": "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization"
         " NegativeLogLikelihoodLoss RMSNormalization SoftmaxCrossEntropyLoss",
         "pooling": "AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool MaxUnpool",
@@ -224,7 +226,7 @@ EVALUATORS: Registry[Evaluator] = Registry(
         " QuantizeLinear",
         "recurrent": "GRU LSTM RNN",
         "resizing": "Resize Upsample",
-        "sampling": "AffineGrid GridSample NonMaxSuppression NonMaxSuppression.rows RoiAlign",
+        "sampling": "AffineGrid GridSample MaxRoiPool NonMaxSuppression NonMaxSuppression.rows RoiAlign",
         "signal": "BlackmanWindow DFT HammingWindow HannWindow MelWeightMatrix STFT",
         "unique": "Unique Unique.first Unique.groups Unique.members",
     },

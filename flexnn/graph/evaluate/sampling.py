@@ -190,6 +190,42 @@ def _samples(x: Array, h: Array, w: Array) -> Iterator[Array]:
             yield x[:, rows[:, None], columns] * np.where(near, share_h[:, None] * share_w, 0)
 
 
+@evaluates("MaxRoiPool")
+def max_roi_pool(call: Call) -> list[Array]:
+    """The largest element of each cell of regions [n, 5]: a picture, and two corners that belong to the region."""
+    x, rois, cells = call.x(0), call.x(1), call.integers("pooled_shape")
+    if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5 or len(cells) != 2:
+        raise call.error(f"input {x.shape}, regions {rois.shape} and cells {cells} do not fit together")
+    if min(cells) < 1 or not np.isfinite(rois).all() or np.abs(rois).max(initial=0) > _FAR:
+        raise call.error("a region is out of range")
+    if rois.size and (rois[:, 0].min() < 0 or rois[:, 0].max() >= len(x)):
+        raise call.error("a picture's index is out of range")
+    shape = call.shape((len(rois), x.shape[1], *cells))
+    call.reserve((shape, x.dtype), workspace=64 * (len(rois) + sum(cells)) + 16 * x.shape[1])
+    y, scale = np.empty(shape, x.dtype), np.float32(call.number("spatial_scale", 1.0))
+    for number, roi in enumerate(rois):
+        corners = [int(math.copysign(math.floor(abs(v) + 0.5), v)) for v in (roi[1:] * scale).tolist()]
+        ends = zip(corners[1::-1], corners[:1:-1], cells, x.shape[2:], strict=True)  # rows come second
+        rows, columns = ([*_pool_cells(*own)] for own in ends)
+        for i, down in enumerate(rows):
+            for j, right in enumerate(columns):
+                part = x[int(roi[0]), :, down, right]
+                y[number, :, i, j] = part.max((1, 2)) if part.size else 0
+    return [y]
+
+
+_FAR = 1 << 30
+"""Numbers of a region beyond it are a mistake."""
+
+
+def _pool_cells(first: int, last: int, cells: int, size: int) -> Iterator[slice]:
+    """The part of each cell of a region that lies inside of ``size`` elements; cells overlap."""
+    each = np.float32(max(last - first + 1, 1)) / np.float32(cells)
+    for i in range(cells):
+        start, end = math.floor(np.float32(i) * each) + first, math.ceil(np.float32(i + 1) * each) + first
+        yield slice(min(max(start, 0), size), min(max(end, 0), size))
+
+
 _Limits = tuple[int, Any, Array | None]
 """The most boxes of a class, how much they may overlap, and what their scores must be above."""
 

@@ -182,23 +182,6 @@ def constant_of_shape(call: Call) -> list[Array]:
     return [np.full(shape, value.reshape(-1)[0], value.dtype)]
 
 
-@evaluates("RandomNormalLike")
-def random_normal_like(call: Call) -> list[Array]:
-    """Noise of a tensor's shape, and of its type unless told otherwise: other numbers at each run unless seeded."""
-    x = call.x(0)
-    dtype = call.dtype("dtype", 1) if call.has("dtype") else x.dtype
-    if dtype.kind != "f":
-        raise call.error(f"noise of type {dtype} is not supported")
-    seed = int(np.float64(call.number("seed", 0.0)).view(np.uint64)) if call.has("seed") else None
-    call.reserve((x.shape, dtype), workspace=work_bytes(x.size))
-    noise, mean, scale = np.random.default_rng(seed), call.number("mean", 0.0), call.number("scale", 1.0)
-    y = np.empty(x.size, dtype)
-    for first in range(0, x.size, ELEMENTS):
-        part = y[first : first + ELEMENTS]
-        part[:] = mean + scale * noise.standard_normal(part.size)
-    return [y.reshape(x.shape)]
-
-
 def range_count(start: Array, limit: Array, delta: Array) -> int | None:
     """Numbers of a Range; None if they never end."""
     if start.dtype.kind in "iu":

@@ -17,7 +17,10 @@ _WINDOWED = (
     "QLinearConv",
 )  # fmt: skip
 _RECURRENT = ("GRU", "LSTM", "RNN")
-_TYPED = ("Bernoulli", "Cast", "EyeLike", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform")
+_TYPED = (
+    "Bernoulli", "Cast", "EyeLike", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike",
+)  # fmt: skip
 _PADDED = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 _ACTIVATIONS = (
     "relu", "tanh", "sigmoid", "affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu",
@@ -30,6 +33,7 @@ _LEAST: dict[str, dict[str, int]] = {
     "GroupNormalization": {"num_groups": 1},
     "LRN": {"size": 1},
     "MaxRoiPool": {"pooled_shape": 1},
+    **{op: {"shape": 0} for op in ("RandomNormal", "RandomUniform")},
     "RoiAlign": {"output_height": 1, "output_width": 1},
     "SpaceToDepth": {"blocksize": 1},
     "Split": {"num_outputs": 1, "split": 0},

@@ -19,6 +19,11 @@ RECORDS: dict[str, tuple[str, str, str]] = {
         "T T",
         "T",
     ),
+    "CDist": (
+        "metric:STRING",
+        "T T",
+        "T",
+    ),
     "DequantizeLinear": (
         "axis:INT",
         "T1 T2 T1?",
@@ -39,6 +44,11 @@ RECORDS: dict[str, tuple[str, str, str]] = {
         "epsilon:FLOAT mask_index_type:INT",
         "T1 T1? T T T? T T T1? T1?",
         "T T1? T?",
+    ),
+    "ExpandDims": (
+        "",
+        "T tensor(int32)",
+        "T",
     ),
     "FastGelu": (
         "",
@@ -62,10 +72,20 @@ RECORDS: dict[str, tuple[str, str, str]] = {
         "T T",
         "T",
     ),
+    "GatherBlockQuantized": (
+        "bits:INT block_size:INT gather_axis:INT quantize_axis:INT",
+        "T1 Tind T2 T1?",
+        "T2",
+    ),
     "Gelu": (
         "",
         "T",
         "T",
+    ),
+    "GridSample": (
+        "align_corners:INT mode:STRING padding_mode:STRING",
+        "T1 T1",
+        "T2",
     ),
     "GroupQueryAttention": (
         "causal:INT do_rotary:INT k_norm_epsilon:FLOAT k_quant_type:STRING kv_cache_bit_width:INT "
@@ -90,11 +110,26 @@ RECORDS: dict[str, tuple[str, str, str]] = {
         "T T? T? T? M? T? T? T? M? M?",
         "T T? T? QK?",
     ),
+    "NhwcMaxPool": (
+        "auto_pad:STRING ceil_mode:INT dilations:INTS kernel_shape:INTS! pads:INTS strides:INTS",
+        "T",
+        "T",
+    ),
+    "Pad": (
+        "mode:STRING",
+        "T tensor(int64) T?",
+        "T",
+    ),
     "QAttention": (
         "do_rotary:INT mask_filter_value:FLOAT num_heads:INT! past_present_share_buffer:INT "
         "scale:FLOAT unidirectional:INT",
         "T1 T2 T3 T3 T3 T4? T1? T2? T3?",
         "T3 T3?",
+    ),
+    "QEmbedLayerNormalization": (
+        "epsilon:FLOAT",
+        "T1 T1? T2 T2 T2? T2 T2 T1? T T T? T T T2 T2 T2? T2 T2",
+        "T T1",
     ),
     "QGemm": (
         "alpha:FLOAT transA:INT transB:INT",
@@ -116,6 +151,11 @@ RECORDS: dict[str, tuple[str, str, str]] = {
         "axis:INT!",
         "TF T8 TV...",
         "T8",
+    ),
+    "QLinearConv": (
+        "auto_pad:STRING channels_last:INT dilations:INTS group:INT kernel_shape:INTS pads:INTS strides:INTS",
+        "T1 tensor(float) T1 T2 tensor(float) T2 tensor(float) T3 T4?",
+        "T3",
     ),
     "QLinearGlobalAveragePool": (
         "channels_last:INT",
@@ -140,6 +180,11 @@ RECORDS: dict[str, tuple[str, str, str]] = {
     "QLinearSoftmax": (
         "axis:INT opset:INT!",
         "T tensor(float) T? tensor(float) T",
+        "T",
+    ),
+    "QLinearWhere": (
+        "",
+        "B T TF T T TF T TF T",
         "T",
     ),
     "QuantizeLinear": (
@@ -172,6 +217,11 @@ RECORDS: dict[str, tuple[str, str, str]] = {
         "T T",
         "T",
     ),
+    "Trilu": (
+        "upper:INT",
+        "T tensor(int64)?",
+        "T",
+    ),
 }
 """Attributes, inputs and outputs of each operator."""
 TYPES: dict[str, dict[str, str]] = {
@@ -181,6 +231,9 @@ TYPES: dict[str, dict[str, str]] = {
     },
     "BiasGelu": {
         "T": ("bfloat16 double float float16"),
+    },
+    "CDist": {
+        "T": ("double float"),
     },
     "DequantizeLinear": {
         "T1": ("int16 int32 int4 int8 uint16 uint4 uint8"),
@@ -199,6 +252,11 @@ TYPES: dict[str, dict[str, str]] = {
         "T": ("float float16"),
         "T1": ("int32"),
     },
+    "ExpandDims": {
+        "T": (
+            "bool complex128 complex64 double float float16 int16 int32 int64 int8 string uint16 uint32 uint64 uint8"
+        ),
+    },
     "FastGelu": {
         "T": ("bfloat16 double float float16"),
     },
@@ -211,8 +269,19 @@ TYPES: dict[str, dict[str, str]] = {
     "FusedMatMul": {
         "T": ("bfloat16 double float float16"),
     },
+    "GatherBlockQuantized": {
+        "T1": ("float4e2m1 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz int4 uint4 uint8"),
+        "T2": ("bfloat16 float float16"),
+        "Tind": ("int32 int64"),
+    },
     "Gelu": {
         "T": ("bfloat16 double float float16"),
+    },
+    "GridSample": {
+        "T1": (
+            "bool complex128 complex64 double float float16 int16 int32 int64 int8 string uint16 uint32 uint64 uint8"
+        ),
+        "T2": ("double float float16"),
     },
     "GroupQueryAttention": {
         "M": ("int32"),
@@ -236,11 +305,22 @@ TYPES: dict[str, dict[str, str]] = {
         "QK": ("bfloat16 float float16"),
         "T": ("bfloat16 float float16"),
     },
+    "NhwcMaxPool": {
+        "T": ("int8 uint8"),
+    },
+    "Pad": {
+        "T": ("double float float16"),
+    },
     "QAttention": {
         "T1": ("int8 uint8"),
         "T2": ("int8 uint8"),
         "T3": ("float float16"),
         "T4": ("int32"),
+    },
+    "QEmbedLayerNormalization": {
+        "T": ("float"),
+        "T1": ("int32"),
+        "T2": ("int8 uint8"),
     },
     "QGemm": {
         "T": ("float"),
@@ -261,6 +341,12 @@ TYPES: dict[str, dict[str, str]] = {
         "TF": ("float"),
         "TV": ("float int8 uint8"),
     },
+    "QLinearConv": {
+        "T1": ("int8 uint8"),
+        "T2": ("int8 uint8"),
+        "T3": ("int8 uint8"),
+        "T4": ("int32"),
+    },
     "QLinearGlobalAveragePool": {
         "T": ("int8 uint8"),
     },
@@ -275,6 +361,11 @@ TYPES: dict[str, dict[str, str]] = {
     },
     "QLinearSoftmax": {
         "T": ("int8 uint8"),
+    },
+    "QLinearWhere": {
+        "B": ("bool"),
+        "T": ("int8 uint8"),
+        "TF": ("float"),
     },
     "QuantizeLinear": {
         "T1": ("float float16"),
@@ -297,6 +388,9 @@ TYPES: dict[str, dict[str, str]] = {
     },
     "TransposeMatMul": {
         "T": ("bfloat16 double float float16"),
+    },
+    "Trilu": {
+        "T": ("bfloat16 bool double float float16 int16 int32 int64 int8 uint16 uint32 uint64 uint8"),
     },
 }
 """Element types that each named type may be."""

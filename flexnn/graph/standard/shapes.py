@@ -18,9 +18,9 @@ _SAME = {
     "Ceil", "Celu", "Clip", "Cos", "Cosh", "CumSum", "DequantizeLinear", "Dropout", "Elu", "Erf", "Exp", "Floor",
     "Gelu", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "Identity", "InstanceNormalization",
     "IsInf", "IsNaN", "LRN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "Mish",
-    "Neg", "Not", "PRelu", "QuantizeLinear", "Reciprocal", "Relu", "Round", "ScatterElements", "ScatterND", "Selu",
-    "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh",
-    "ThresholdedRelu", "Trilu",
+    "Neg", "Not", "PRelu", "QuantizeLinear", "RandomNormalLike", "RandomUniformLike", "Reciprocal", "Relu", "Round",
+    "ScatterElements", "ScatterND", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus",
+    "Softsign", "Sqrt", "Tan", "Tanh", "ThresholdedRelu", "Trilu",
 }  # fmt: skip
 """Operators whose first output has the shape of their first input."""
 _RANK = {"DepthToSpace", "Pad", "Resize", "Slice", "SpaceToDepth", "Split", "TopK", "Upsample"}
