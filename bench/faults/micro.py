@@ -3,6 +3,7 @@ have, so small that a mutation costs little beside what it tests."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ def _port(name: str, kind: int, shape: list[int | str] | None) -> onnx.ValueInfo
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-Parts = tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto], list[str], dict[str, NDArray[np.generic]]]
+Parts = tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto], list[str], Mapping[str, NDArray[np.generic]]]
 """Nodes, inputs, outputs and constants of a model."""
 
 
@@ -208,7 +209,11 @@ def _sound() -> Parts:
         helper.make_node("Conv", ["s", "d"], ["e"], kernel_shape=[5], pads=[2, 2]),
         helper.make_node("Tanh", ["e"], ["y"]),
     ]
-    constants = {"up": _numbers(4, MAPS, 8) / 4, "c": _numbers(MAPS, 1, 3), "d": _numbers(1, MAPS, 5) / 4}
+    constants: dict[str, NDArray[np.generic]] = {
+        "up": _numbers(4, MAPS, 8) / 4,
+        "c": _numbers(MAPS, 1, 3),
+        "d": _numbers(1, MAPS, 5) / 4,
+    }
     return nodes, [_port("x", FLOAT, [1, 4, SIDE * SIDE // 4])], ["y"], constants
 
 
@@ -223,7 +228,7 @@ def _speech() -> Parts:
         helper.make_node("Relu", ["d"], ["r"]),
         helper.make_node("Conv", ["r", "e"], ["y"], kernel_shape=[3], pads=[1, 1]),
     ]
-    constants = {"a": _numbers(4, 2, 3), "zero": np.array(0.6, np.float32)}
+    constants: dict[str, NDArray[np.generic]] = {"a": _numbers(4, 2, 3), "zero": np.array(0.6, np.float32)}
     constants |= {"b": _numbers(16, 4, 3), "e": _numbers(3, 16, 3)}
     return nodes, [_port("x", FLOAT, [1, 2, "n"])], ["y"], constants
 
@@ -248,7 +253,11 @@ def _blocks_of_maps() -> Parts:
         helper.make_node("Sigmoid", ["map"], ["y"]),
         helper.make_node("GlobalAveragePool", ["both2"], ["side"]),
     ]
-    constants = {"w0": _numbers(MAPS, 2, 3, 3), "w1": _numbers(MAPS, 1, 3, 3), "w2": _numbers(MAPS, 2, 3, 3)}
+    constants: dict[str, NDArray[np.generic]] = {
+        "w0": _numbers(MAPS, 2, 3, 3),
+        "w1": _numbers(MAPS, 1, 3, 3),
+        "w2": _numbers(MAPS, 2, 3, 3),
+    }
     constants |= {"w3": _numbers(1, 2 * MAPS, 3, 3) / 4, "twice": np.array([1, 1, 2, 2], np.float32)}
     return nodes, [_port("x", FLOAT, [1, 2, SIDE, SIDE])], ["y", "side"], constants
 

@@ -15,7 +15,8 @@ first, shown = int(sys.argv[1]), sys.argv[2] == "shown"
 taken = []
 while (fd := os.open(os.devnull, os.O_RDONLY)) < first - 1:
     taken.append(fd)
-status, said = spawned(["/bin/sh", "-c", "echo out; echo err >&2; test -e /dev/fd/9 && echo told >&9; exit 7"], shown=shown)
+script = "echo out; echo err >&2; test -e /dev/fd/9 && echo told >&9; exit 7"
+status, said = spawned(["/bin/sh", "-c", script], shown=shown)
 os.write(2, b"%d %r" % (status, said))
 """
 
