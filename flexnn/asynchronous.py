@@ -34,14 +34,17 @@ class Call:
         self._lock = allocate_lock()
         self._thread = 0
         """Identity of the thread that makes the call; 0: none does."""
-        self._is_cancelled = False
+        self._has_begun = self._is_cancelled = False
 
-    def cancel(self) -> None:
-        """Break the call off. Nothing happens after it; where cleaning up has swallowed the exception, again helps."""
+    def cancel(self) -> bool:
+        """Break the call off. Nothing happens after it; where cleaning up has swallowed the exception, again helps.
+        Return whether the call had begun: else it never does.
+        """
         with self._lock:
             self._is_cancelled = True
             if self._thread:
                 _core.raise_in(self._thread, Cancelled)
+            return self._has_begun
 
     def make(self, function: Callable[[], _T]) -> _T:
         """Return what ``function`` does. Raises Cancelled, and what it raises."""
@@ -60,7 +63,7 @@ class Call:
         with self._lock:
             if self._is_cancelled:
                 raise Cancelled
-            self._thread = get_ident()
+            self._thread, self._has_begun = get_ident(), True
 
     def _end(self) -> None:
         with self._lock:
@@ -110,7 +113,7 @@ def in_turn(lock: _core.TurnLock, function: Callable[[], _T]) -> _T:
 
 async def awaited(calls: Calls, lock: _core.TurnLock, function: Callable[[], _T]) -> _T:
     """Return what ``function`` does under ``lock`` in the thread of ``calls``. A task that is cancelled breaks it off,
-    and goes on when it has ended.
+    and goes on when it has ended, or at once where it waits behind others in that thread.
     """
     import asyncio
 
@@ -132,8 +135,7 @@ async def awaited(calls: Calls, lock: _core.TurnLock, function: Callable[[], _T]
     try:
         return await asyncio.shield(ended)
     except asyncio.CancelledError:
-        while not ended.done():
-            call.cancel()
+        while call.cancel() and not ended.done():
             await asyncio.wait([ended], timeout=2 * POLL_SECONDS)
         raise
 

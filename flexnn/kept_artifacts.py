@@ -270,10 +270,11 @@ def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = No
     reads, writes = os.pipe()
     try:
         actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        actions.append((os.POSIX_SPAWN_DUP2, writes, 1))  # first: the pipe may have the number TERMINAL
         if shown:
             actions.append((os.POSIX_SPAWN_DUP2, 2, TERMINAL))
-        redirected = [(os.POSIX_SPAWN_DUP2, writes, fd) for fd in (1, 2)]
-        environment, actions = {**os.environ, **ALONE}, [*actions, *redirected]
+        actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
+        environment = {**os.environ, **ALONE}
         usual = [signal.SIGCHLD]  # where it is ignored, as daemons do, the system keeps no status of processes that end
         process = os.posix_spawn(command[0], command, environment, file_actions=actions, setsigdef=usual)
         os.close(writes)

@@ -161,6 +161,23 @@ def test_cancelling_what_waits_for_its_turn(artifact: str) -> None:
             np.testing.assert_array_equal(y, expected)
 
 
+def test_what_waits_in_the_queue_is_cancelled_at_once(artifact: str) -> None:
+    """It waited for the run before it, which beside a device that does not answer takes as long as that."""
+    with slow(artifact) as session:
+
+        async def work() -> bool:
+            first, second = (asyncio.ensure_future(session.arun(None, feed())) for _ in range(2))
+            await asyncio.sleep(0.02)
+            second.cancel()
+            await asyncio.wait([second])
+            is_in_time = not first.done()
+            assert second.cancelled()
+            await first
+            return is_in_time
+
+        assert any(asyncio.run(work()) for _ in range(LOOKS))
+
+
 def test_cancelling_what_waits_for_another_thread(artifact: str) -> None:
     with slow(artifact) as session:
         for _ in range(LOOKS):

@@ -178,11 +178,12 @@ def shown(name: str, taken: Sequence[Taken]) -> dict[str, Any]:
     limit = limit_of(name)
     found = sorted(one.ms for one in taken if not one.stood(limit))
     stood = [one.stood_ms for one in taken if one.stood(limit)]
-    late = sum(took > limit for took in found)
+    late_ms = [(one.ms, one.computed_ms) for one in taken if one.ms > limit and not one.stood(limit)]
     parts = {f"p{q}": found[min(len(found) * q // 100, len(found) - 1)] if found else 0.0 for q in (50, 95, 100)}
     still = {"stood": len(stood), "stood_ms": max(stood, default=0.0)}
-    ok = bool(found) and not late
-    return {"stage": name, "moments": len(found), **parts, "limit": limit, "late": late, **still, "ok": ok}
+    late = {"late": len(late_ms), "late_ms": late_ms}
+    ok = bool(found) and not late_ms
+    return {"stage": name, "moments": len(found), **parts, "limit": limit, **late, **still, "ok": ok}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -220,4 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         counts = [f"{row['limit']:.0f}", str(row["late"]), str(row["stood"]), f"{row['stood_ms']:.0f}"]
         grid.add_row(row["stage"], str(row["moments"]), *figures, *counts)
     tables(options.json).print(grid)
+    for row in rows:
+        for ms, computed_ms in row["late_ms"]:
+            tables(options.json).print(f"{row['stage']}: {ms:.1f} ms late, {computed_ms:.1f} of them computed")
     return 0 if all(row["ok"] for row in rows) else 1

@@ -3,6 +3,7 @@ have, so small that a mutation costs little beside what it tests."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 ROWS, WIDTH = 512, 64
 """Sizes of the table, which has checksums by rows and stays in the file where the budget is small."""
+MAPS, SIDE = 8, 128
+"""Sizes of maps so large that bands of them spare more than the records of their steps take."""
 
 
 def _numbers(*shape: int) -> NDArray[np.float32]:
@@ -23,7 +26,7 @@ def _port(name: str, kind: int, shape: list[int | str] | None) -> onnx.ValueInfo
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-Parts = tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto], list[str], dict[str, NDArray[np.generic]]]
+Parts = tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto], list[str], Mapping[str, NDArray[np.generic]]]
 """Nodes, inputs, outputs and constants of a model."""
 
 
@@ -147,25 +150,31 @@ def _pictures() -> Parts:
 
 def _phases() -> Parts:
     """Products that share two weights, whose slices stay for a phase of the run where the budget is small."""
-    order = "aaaabbbb"
+    order, width = "aaaaaabbbbbb", 192
     nodes = [helper.make_node("MatMul", [f"t{i}" if i else "x", name], [f"t{i + 1}"]) for i, name in enumerate(order)]
     nodes.append(helper.make_node("Tanh", [f"t{len(order)}"], ["y"]))
-    return nodes, [_port("x", FLOAT, [2, 96])], ["y"], {name: _numbers(96, 96) / 5 for name in "ab"}
+    return (
+        nodes,
+        [_port("x", FLOAT, [2, width])],
+        ["y"],
+        {"a": _numbers(width, width) / 7, "b": _numbers(width, width) / 8},
+    )
 
 
 def _bands() -> Parts:
     """Convolutions of a large map, which goes in bands where the budget is small."""
-    nodes = [
-        helper.make_node("Conv", [f"t{i}" if i else "x", f"w{i}"], [f"t{i + 1}"], pads=[1, 1, 1, 1]) for i in range(3)
+    nodes = [helper.make_node("Conv", ["x", "w0"], ["t1"], pads=[1, 1, 1, 1])]
+    nodes += [
+        helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"], pads=[1, 1, 1, 1], group=MAPS) for i in (1, 2)
     ]
     nodes.append(helper.make_node("GlobalMaxPool", ["t3"], ["y"]))
-    constants = {f"w{i}": _numbers(8, 8 if i else 2, 3, 3) / 2 for i in range(3)}
-    return nodes, [_port("x", FLOAT, [1, 2, 64, 64])], ["y"], constants
+    constants = {f"w{i}": _numbers(MAPS, 1 if i else 2, 3, 3) for i in range(3)}
+    return nodes, [_port("x", FLOAT, [1, 2, SIDE, SIDE])], ["y"], constants
 
 
 def _queries() -> Parts:
     """An attention over many tokens, whose queries and output go in bands where the budget is small."""
-    tokens, heads, size = 160, 2, 16
+    tokens, heads, size, read = 128, 8, 64, 32
     width = heads * size
     nodes = [helper.make_node("LayerNormalization", ["x", "g"], ["n"])]
     for name in "qkv":
@@ -183,10 +192,74 @@ def _queries() -> Parts:
         helper.make_node("MatMul", ["joined", "wo"], ["projected"]),
         helper.make_node("Add", ["projected", "x"], ["y"]),
     ]
-    constants: dict[str, NDArray[np.generic]] = {f"w{name}": _numbers(width, width) / 3 for name in "qkvo"}
-    constants |= {"g": np.ones(width, np.float32), "scale": np.array(size**-0.5, np.float32)}
+    constants: dict[str, NDArray[np.generic]] = {f"w{name}": _numbers(read, width) / 3 for name in "qkv"}
+    constants |= {"wo": _numbers(width, read) / 9, "g": np.ones(read, np.float32)}
+    constants |= {"scale": np.array(size**-0.5, np.float32)}
     constants |= {"split": np.array([1, tokens, heads, size]), "join": np.array([1, tokens, width])}
-    return nodes, [_port("x", FLOAT, [1, tokens, width])], ["y"], constants
+    return nodes, [_port("x", FLOAT, [1, tokens, read])], ["y"], constants
+
+
+def _sound() -> Parts:
+    """Convolutions over samples, a map of one line, which goes in bands where the budget is small."""
+    nodes = [
+        helper.make_node("ConvTranspose", ["x", "up"], ["a"], strides=[4], pads=[2, 2]),
+        helper.make_node("LeakyRelu", ["a"], ["r"], alpha=0.1),
+        helper.make_node("Conv", ["r", "c"], ["b"], kernel_shape=[3], dilations=[2], pads=[2, 2], group=MAPS),
+        helper.make_node("Add", ["a", "b"], ["s"]),
+        helper.make_node("Conv", ["s", "d"], ["e"], kernel_shape=[5], pads=[2, 2]),
+        helper.make_node("Tanh", ["e"], ["y"]),
+    ]
+    constants: dict[str, NDArray[np.generic]] = {
+        "up": _numbers(4, MAPS, 8) / 4,
+        "c": _numbers(MAPS, 1, 3),
+        "d": _numbers(1, MAPS, 5) / 4,
+    }
+    return nodes, [_port("x", FLOAT, [1, 4, SIDE * SIDE // 4])], ["y"], constants
+
+
+def _speech() -> Parts:
+    """Parts of a run whose sizes data decide: one is planned as the last of its kind was, of other sizes."""
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["c"], kernel_shape=[3], pads=[1, 1]),
+        helper.make_node("ReduceMax", ["c"], ["most"], axes=[0, 1], keepdims=0),
+        helper.make_node("Greater", ["most", "zero"], ["is_loud"]),
+        helper.make_node("Compress", ["c", "is_loud"], ["loud"], axis=2),
+        helper.make_node("Conv", ["loud", "b"], ["d"], kernel_shape=[3], pads=[1, 1]),
+        helper.make_node("Relu", ["d"], ["r"]),
+        helper.make_node("Conv", ["r", "e"], ["y"], kernel_shape=[3], pads=[1, 1]),
+    ]
+    constants: dict[str, NDArray[np.generic]] = {"a": _numbers(4, 2, 3), "zero": np.array(0.6, np.float32)}
+    constants |= {"b": _numbers(16, 4, 3), "e": _numbers(3, 16, 3)}
+    return nodes, [_port("x", FLOAT, [1, 2, "n"])], ["y"], constants
+
+
+def _blocks_of_maps() -> Parts:
+    """A block of a U-net whose sum waits for a concatenation, and lies over the map that ends with it; of its two
+    outputs one is kept.
+    """
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["first"], pads=[1, 1, 1, 1]),
+        helper.make_node("MaxPool", ["first"], ["half"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["half", "w1"], ["low"], pads=[1, 1, 1, 1], group=MAPS),
+        helper.make_node("Resize", ["low", "", "twice"], ["high"], mode="nearest"),
+        helper.make_node("Concat", ["high", "first"], ["both"], axis=1),
+        helper.make_node("Conv", ["both", "w2"], ["last"], pads=[1, 1, 1, 1], group=MAPS),
+        helper.make_node("Add", ["last", "first"], ["sum"]),
+        helper.make_node("MaxPool", ["sum"], ["half2"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["half2", "w1"], ["low2"], pads=[1, 1, 1, 1], group=MAPS),
+        helper.make_node("Resize", ["low2", "", "twice"], ["high2"], mode="nearest"),
+        helper.make_node("Concat", ["high2", "sum"], ["both2"], axis=1),
+        helper.make_node("Conv", ["both2", "w3"], ["map"], pads=[1, 1, 1, 1]),
+        helper.make_node("Sigmoid", ["map"], ["y"]),
+        helper.make_node("GlobalAveragePool", ["both2"], ["side"]),
+    ]
+    constants: dict[str, NDArray[np.generic]] = {
+        "w0": _numbers(MAPS, 2, 3, 3),
+        "w1": _numbers(MAPS, 1, 3, 3),
+        "w2": _numbers(MAPS, 2, 3, 3),
+    }
+    constants |= {"w3": _numbers(1, 2 * MAPS, 3, 3) / 4, "twice": np.array([1, 1, 2, 2], np.float32)}
+    return nodes, [_port("x", FLOAT, [1, 2, SIDE, SIDE])], ["y", "side"], constants
 
 
 MICRO = {
@@ -205,13 +278,18 @@ MICRO = {
     "phases": _phases,
     "bands": _bands,
     "queries": _queries,
+    "sound": _sound,
+    "speech": _speech,
+    "blocks_of_maps": _blocks_of_maps,
 }
-TIGHT = {"table": 0, "phases": 48 << 10, "bands": 0, "queries": 0}
+TIGHT = {"table": 0, "phases": 48 << 10, "bands": 0, "queries": 0, "sound": 0, "speech": 0, "blocks_of_maps": 0}
 """Bytes beside their smallest budgets in which models run: a table then stays in the file, slices stay for a phase, and
 maps go in bands.
 """
-SEVERAL = ("pictures",)
-"""Models that run at two sizes: the second one has a template that is told by the first's."""
+SEVERAL = {"pictures": (1, 2), "speech": (300, 200, 260)}
+"""Models that run at several sizes: what is bound or planned for one serves the next."""
+KEPT = {"blocks_of_maps": ["y"]}
+"""Outputs that are kept of models that have more."""
 
 
 def write_micro(name: str, path: Path) -> Path:

@@ -4,12 +4,14 @@ A timer of this process would not do: a signal waits while the interpreter is in
 ready waits for a CPU while other programs have it. So the process beside says when it sent the signal, and how long the
 threads of this one had waited for a CPU until then. It also looks on until the signal has done its work: where this
 process is stopped, where the process beside, which only sleeps, is not woken either, or where another machine took the
-CPU that this one is on, the machine stood still.
+CPU that this one is on, the machine stood still. Threads that end meanwhile take what the system counted of them along,
+and a close waits for just these; so it looks which of them are ready, and do not compute.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import select
@@ -20,13 +22,14 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-_MOMENT = struct.Struct("ddddd")
 _UNSENT_S = 0.002
 """Longest that sending may take for a moment to count."""
 _LOOK_S = 0.005
 """Time between two looks at the process that was interrupted."""
 _WOKEN_S = 0.002
 """Longest that the system usually takes to wake a process that sleeps, beside its wait for a CPU."""
+_UNCOUNTED_S = 0.012
+"""Longest that a thread may compute before the system counts it."""
 
 
 class InterruptError(Exception):
@@ -40,8 +43,8 @@ class Times(NamedTuple):
     """Time that its first thread computed."""
     waited: float
     """Time that its first thread was ready and waited for a CPU."""
-    others: float
-    """Longest time that another thread waited so."""
+    others: dict[int, float]
+    """Time that each other thread waited so, by its number."""
 
 
 class Taken(NamedTuple):
@@ -53,33 +56,49 @@ class Taken(NamedTuple):
     """
     stood_ms: float
     """Milliseconds meanwhile in which the machine or the process stood still."""
+    computed_ms: float = 0.0
+    """Milliseconds of them in which the first thread computed."""
 
     def stood(self, limit_ms: float) -> bool:
         """Return whether it is late only as something stood still."""
         return self.ms > limit_ms >= self.ms - self.stood_ms
 
 
+def threads_of(process: int) -> list[int]:
+    """Return the numbers of a process's threads."""
+    return list(map(int, os.listdir(f"/proc/{process}/task")))
+
+
+def counted(process: int, thread: int) -> tuple[float, float] | None:
+    """Return the seconds that a thread computed, and that it was ready and waited for a CPU; None: it has ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{process}/task/{thread}/schedstat", encoding="ascii") as file:
+        computed, waited = file.read().split()[:2]
+        return int(computed) / 1e9, int(waited) / 1e9
+    return None
+
+
 def times_of(process: int) -> Times:
     """Return what the system has counted of a process's threads."""
-    found: dict[int, list[float]] = {}
-    for task in os.listdir(f"/proc/{process}/task"):
-        with contextlib.suppress(OSError), open(f"/proc/{process}/task/{task}/schedstat", encoding="ascii") as file:
-            found[int(task)] = [int(number) / 1e9 for number in file.read().split()[:2]]
+    found = {thread: times for thread in threads_of(process) if (times := counted(process, thread))}
     computed, waited = found.pop(process)
-    return Times(computed, waited, max((other for _, other in found.values()), default=0.0))
+    return Times(computed, waited, {thread: times[1] for thread, times in found.items()})
 
 
-def late_s(took: float, before: Times, after: Times) -> float:
-    """Return some seconds less those in which the first thread waited for a CPU or, while it slept, another one did."""
+def late_s(took: float, before: Times, after: Times, gone_s: float = 0.0) -> float:
+    """Return some seconds less those in which the first thread waited for a CPU or, while it slept, another one did;
+    ``gone_s``: the longest such wait of threads that ended meanwhile.
+    """
     waited = after.waited - before.waited
     slept = took - waited - (after.computed - before.computed)
-    return max(took - waited - max(min(after.others - before.others, slept), 0.0), 0.0)
+    others = [after.others[thread] - before.others.get(thread, 0.0) for thread in after.others]
+    return max(took - waited - max(min(max([*others, gone_s]), slept), 0.0), 0.0)
 
 
-def is_stopped(process: int) -> bool:
-    """Return whether a signal has stopped a process."""
-    with open(f"/proc/{process}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+def state_of(process: int, thread: int) -> bytes:
+    """Return the letter of a thread's state; none where it has ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{process}/task/{thread}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0]
+    return b""
 
 
 def stolen_s() -> float:
@@ -88,12 +107,48 @@ def stolen_s() -> float:
         return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
+class Waits:
+    """Times in which the threads of a process were ready, and did not compute."""
+
+    def __init__(self, process: int) -> None:
+        self._process, self._since = process, dict[int, tuple[float, float]]()
+        """Process, and of each thread that is ready what it had computed, and since when it has not since."""
+        self._spans: dict[int, list[list[float]]] = {}
+
+    def look(self, now: float) -> None:
+        """Look at the threads; a thread waits as long as it is ready at each look and computes nothing in between."""
+        for thread in threads_of(self._process):
+            is_ready, times = state_of(self._process, thread) == b"R", counted(self._process, thread)
+            if not is_ready or times is None:
+                self._since.pop(thread, None)
+                continue
+            computed, since = self._since.get(thread, (-1.0, now))
+            if computed != times[0]:
+                self._since[thread] = times[0], now
+            elif now - since > _UNCOUNTED_S:
+                spans = self._spans.setdefault(thread, [])
+                if spans and spans[-1][0] == since:
+                    spans[-1][1] = now
+                else:
+                    spans.append([since, now])
+
+    def of_gone(self) -> list[list[list[float]]]:
+        """Return the waits (from, until) of each thread that has ended."""
+        alive = set(threads_of(self._process))
+        return [spans for thread, spans in self._spans.items() if thread not in alive]
+
+
+def longest_s(waits: list[list[list[float]]], begun: float, ended: float) -> float:
+    """Return the most seconds that one of the threads waited between two times."""
+    return max((sum(max(min(b, ended) - max(a, begun), 0.0) for a, b in spans) for spans in waits), default=0.0)
+
+
 class Onlooker:
     """Looks at a process from another one, and counts the time in which it or both of them stood still."""
 
     def __init__(self, process: int) -> None:
         self._process, self._before, self._at = process, times_of(os.getpid()), time.monotonic()
-        self._stolen, self.stood_s = stolen_s(), 0.0
+        self._stolen, self.stood_s, self.waits = stolen_s(), 0.0, Waits(process)
 
     def look(self, pause_s: float) -> None:
         """Count the time since the last look, of which ``pause_s`` were slept at most."""
@@ -101,7 +156,8 @@ class Onlooker:
         took, idle = now - self._at, late_s(now - self._at, self._before, times)
         unwoken = idle - (times.computed - self._before.computed) - pause_s
         stolen = stolen_s()
-        if is_stopped(self._process):
+        self.waits.look(now)
+        if state_of(self._process, self._process) in (b"T", b"t"):
             self.stood_s += took
         elif unwoken > _WOKEN_S or stolen > self._stolen:
             self.stood_s += max(unwoken, stolen - self._stolen)
@@ -147,7 +203,8 @@ class Interrupter:
                 onlooker.look(_LOOK_S)
             onlooker.look(_LOOK_S)
             os.read(asks, 8)
-            os.write(tells, _MOMENT.pack(-1.0 if slow else sent, *before, onlooker.stood_s))
+            told = [-1.0 if slow else sent, before.computed, before.waited, list(before.others.items())]
+            os.write(tells, json.dumps([*told, onlooker.stood_s, onlooker.waits.of_gone()]).encode() + b"\n")
 
     def interrupted(
         self, action: Callable[[], object], after_s: float, then: Callable[[], object] = lambda: None
@@ -165,23 +222,27 @@ class Interrupter:
             is_over, was_armed = False, True
         ended, after = time.monotonic(), times_of(os.getpid())  # the exception is gone, and what its frames held
         then()
-        more_s = late_s(time.monotonic() - ended, after, times_of(os.getpid()))
+        done, last = time.monotonic(), times_of(os.getpid())
         os.write(self._ask, bytes(8))
-        sent, *before, stood = _MOMENT.unpack(self._read())
+        sent, computed, waited, others, stood, waits = self._read()
         if not was_armed:
             return Taken(math.inf, stood * 1e3)
         if is_over or sent < 0:
             return None
-        return Taken(max(late_s(ended - sent, Times(*before), after), more_s) * 1e3, stood * 1e3)
+        before = Times(computed, waited, dict(others))
+        took = late_s(ended - sent, before, after, longest_s(waits, sent, ended))
+        more = late_s(done - ended, after, last, longest_s(waits, ended, done))
+        computed = after.computed - before.computed if took > more else last.computed - after.computed
+        return Taken(max(took, more) * 1e3, stood * 1e3, computed * 1e3)
 
-    def _read(self) -> bytes:
+    def _read(self) -> Any:
         found = b""
-        while len(found) < _MOMENT.size:
-            part = os.read(self._told, _MOMENT.size - len(found))
+        while not found.endswith(b"\n"):
+            part = os.read(self._told, 1 << 16)
             if not part:
                 sys.exit("the process beside this one has ended")
             found += part
-        return found
+        return json.loads(found)
 
     def close(self) -> None:
         """End the process."""

@@ -33,7 +33,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
 from bench.cli import cli
-from bench.faults.micro import MICRO, SEVERAL, TIGHT, write_micro
+from bench.faults.micro import KEPT, MICRO, SEVERAL, TIGHT, write_micro
 from bench.models.tiny import TINY
 from bench.mutate import EXTREMES, damage, meaning_of_artifact, reseal
 from flexnn._core import crc32c
@@ -100,10 +100,10 @@ class Subject:
         self.content = artifact.read_bytes()
         self.meaning = meaning_of_artifact(artifact)
         self.memory = BUDGET
+        self.sizes = SEVERAL.get(self.name, (2,))
         if self.name in TIGHT:
-            with flexnn.Session(artifact, memory=BUDGET, threads=1) as session:
-                self.memory = session.plan.minimum_memory + TIGHT[self.name]
-        self.sizes = (1, 2) if self.name in SEVERAL else (2,)
+            with flexnn.Session(artifact, memory=BUDGET, threads=1, profile="analytic") as session:
+                self.memory = max(smallest(session, size) for size in self.sizes) + TIGHT[self.name]
         self.outputs = run(artifact, self.memory, "analytic", self.sizes)
 
     def damaged(self, rng: random.Random) -> bytes:
@@ -117,6 +117,21 @@ class Subject:
                 return mutant
 
 
+def feed(session: flexnn.Session, size: int) -> dict[str, np.ndarray[Any, Any]] | None:
+    """Return seeded inputs, where open sizes are this one; None where the file says that they are too large to make."""
+    ports = [(i, [d if isinstance(d, int) else size for d in i.shape]) for i in session.get_inputs()]
+    if sum(np.prod(shape, dtype=float) for _, shape in ports) > BUDGET / 8:
+        return None
+    rng = np.random.default_rng(0)
+    return {i.name: rng.standard_normal(shape).astype(i.numpy_dtype) for i, shape in ports}
+
+
+def smallest(session: flexnn.Session, size: int) -> int:
+    """Return the smallest budget of a run of this size."""
+    session.run(None, feed(session, size) or {})
+    return session.plan.minimum_memory
+
+
 def run(
     artifact: Path, memory: int, profile: str | None = None, sizes: Sequence[int] = (2,)
 ) -> list[np.ndarray[Any, Any]] | None:
@@ -126,12 +141,10 @@ def run(
     outputs = None
     with flexnn.Session(artifact, memory=memory, threads=1, profile=profile) as session:
         for size in sizes:
-            ports = [(i, [d if isinstance(d, int) else size for d in i.shape]) for i in session.get_inputs()]
-            if sum(np.prod(shape, dtype=float) for _, shape in ports) > BUDGET / 8:
+            inputs = feed(session, size)
+            if inputs is None:
                 return None
-            rng = np.random.default_rng(0)
-            feed = {i.name: rng.standard_normal(shape).astype(i.numpy_dtype) for i, shape in ports}
-            outputs = session.run(None, feed)
+            outputs = session.run(None, inputs)
     return outputs
 
 
@@ -141,7 +154,8 @@ def subjects(folder: Path) -> list[Subject]:
     sources |= {name: write_micro(name, folder / f"{name}.onnx") for name in MICRO}
     for subject in TINY:
         subject.fetch()
-    return [Subject(Path(flexnn.compile(path, folder / f"{name}.flexnn"))) for name, path in sources.items()]
+    made = [flexnn.compile(path, folder / f"{name}.flexnn", keep=KEPT.get(name)) for name, path in sources.items()]
+    return [Subject(Path(path)) for path in made]
 
 
 def artifacts(folder: Path) -> Callable[[random.Random], str]:

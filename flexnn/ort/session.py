@@ -206,7 +206,7 @@ class InferenceSession:
                 text = str(error).removeprefix(str(getattr(error, "prefix", "")))
             try:
                 callback(outputs, user_data, text)
-            except Exception as error:
+            except BaseException as error:  # SystemExit, too: it would end the thread, and runs to come wait for that
                 say(f"run_async: the callback raised {error!r}", ERROR)
 
         if self._calls is None or self._pid != os.getpid():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -191,6 +192,21 @@ def test_async_runs(path: str) -> None:
     assert found[0][1:] == ("data", "")
     assert found[1][0] == []
     assert found[1][2].startswith("Invalid rank for input: x Got: 1 Expected: 2")
+
+
+def test_a_callback_that_ends_the_program_ends_no_other_run(path: str) -> None:
+    """SystemExit ended the thread that makes the runs, and those to come waited for it for ever."""
+    session = ours.InferenceSession(path)
+    first, done = threading.Event(), threading.Event()
+
+    def ends(*_: Any) -> None:
+        first.set()
+        sys.exit(3)
+
+    session.run_async(None, FEED, ends, None)
+    assert first.wait(30)
+    session.run_async(None, FEED, lambda *_: done.set(), None)
+    assert done.wait(30)
 
 
 def test_values_and_bindings(path: str) -> None:
