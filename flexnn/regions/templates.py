@@ -31,6 +31,8 @@ SIZE_BYTES = 4
 """Least bytes of an integer that may be a size; narrower ones are weights."""
 NUMBERS_MAX = 64
 """Most integers of a value that a template may take as sizes."""
+FOLDED_MAX = 8
+"""Most other numbers of a value of which a template makes a constant: it then serves values of that shape alone."""
 SEGMENT_BYTES = 4 << 10
 """Bytes of a segment in Python, without its graph."""
 
@@ -42,7 +44,9 @@ class Given:
 
     def __init__(self, trail: Trail, value: Value) -> None:
         self._trail, self._array = trail, value.array
-        self.dtype, self.is_settled, self.is_steady = value.dtype, value.is_settled, value.is_steady
+        self.dtype, self.is_steady = value.dtype, value.is_steady
+        array = value.array
+        self.is_settled = value.is_settled and (array is None or array.dtype.kind in "iu" or array.size <= FOLDED_MAX)
         self.shape: Any = tuple(map(trail.given, value.shape))
         self._bounds = value.bounds
         self.bounds: Any = None

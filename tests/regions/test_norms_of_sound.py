@@ -80,7 +80,7 @@ def test_numbers_along_the_length_are_no_style() -> None:
 
 
 def cut() -> onnx.ModelProto:
-    """A model that asks where a window of 5 numbers, cut to x's length, is above a limit: an inverse Fourier transform."""
+    """A model that asks where a window of 5 numbers, cut to x's length, is above a limit, as inverse transforms do."""
     nodes = [
         node("Shape", ["x"], ["length"]),
         node("Slice", ["window", "start", "length"], ["own"]),

@@ -206,7 +206,8 @@ class Context:
             return full[0] if len(full) == 1 else add_node(self.graph, self.name, op, full, attrs)
         if op == "matmul":  # sums of nothing
             return self.tensor(self.array(np.zeros(shape, np.float32), "zeros"))
-        raise self.error(f"an input without elements makes a result of shape {shape}")
+        # A message that named the shape would make its sizes conditions, although another way is then taken.
+        raise self.error("an input without elements makes a result that has some")
 
     def emit_panels(
         self, op: str, inputs: list[Value], attrs: dict[str, Attr], panels: PanelSource | BytePanels
