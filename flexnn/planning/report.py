@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from flexnn import _core
 from flexnn.graph.ir import Graph
 from flexnn.graph.operators import OPERATORS
+from flexnn.quick_dataclass import quick_dataclass
 
 from .types import Program
 
@@ -40,7 +41,7 @@ class _WhenAsked(Generic[Known]):
         plan.__dict__[self._key] = value
 
 
-@dataclass(eq=False, repr=False)
+@quick_dataclass(eq=False)
 class Plan:
     """A program with its predicted cost. Times in milliseconds, sizes in bytes."""
 

@@ -24,7 +24,6 @@ from flexnn.graph.ir import Graph
 from .costs import graph_costs
 from .drafts import SLICES_IN_ROOM, Draft, Drafting, Records
 from .errors import BudgetError
-from .layout import alternative_placements, best_placement
 from .overhead import PART_NAMES
 from .program import encode_program, front_bytes
 from .report import Plan
@@ -82,6 +81,8 @@ class VariantPlanner:
         again: Callable[[], Graph] | None = None,
     ) -> None:
         """``again`` returns the same graph once more: its plans keep that, not the graph."""
+        from .layout import best_placement  # with the first plan: who imports flexnn alone does without
+
         started = time.perf_counter_ns()
         self._graph, self._overhead, self._machine = graph, setting.overhead, setting.machine
         self._costs = costs or graph_costs(graph, setting, in_file=in_file)
@@ -129,6 +130,8 @@ class VariantPlanner:
     @cached_property
     def _draftings(self) -> list[Drafting]:
         """Draftings of all placements. A plan that pins everything needs the first one only."""
+        from .layout import alternative_placements
+
         others = alternative_placements(self._costs, self._drafting.placement)
         return [self._drafting, *map(self._drafting_of, others)]
 
