@@ -16,8 +16,10 @@ from flexnn.artifact.model_section import weight_key
 from flexnn.graph import operators
 from flexnn.graph.dump import dump
 from flexnn.graph.ir import Graph, Weight
+from flexnn.graph.sizes import Trail
 from flexnn.graph.sources import HeldSource
 from flexnn.regions import templates
+from flexnn.regions.scope import Value
 from flexnn.regions.segment import Segment, build_segment
 from flexnn.regions.templates import Templates
 from tests.support.regions import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
@@ -458,3 +460,13 @@ def test_numbers_that_sizes_decide_are_no_constants(
         for n in (52, 37, 61, 30):
             check_run(session, model, {"x": np.minimum(numbers(n), most)})
     assert not traced
+
+
+@pytest.mark.parametrize(
+    ("array", "is_constant"),
+    [(numbers(1, 1, 40), False), (numbers(8), True), (np.arange(40), True), (np.arange(40) > 3, False)],
+)
+def test_many_numbers_are_no_constant_of_a_template(array: np.ndarray, is_constant: bool) -> None:
+    """Zeros as long as a sentence would make the template serve that length alone."""
+    settled = Value(array.shape, array.dtype, array, is_settled=True)
+    assert templates.Given(Trail(), settled).is_settled == is_constant

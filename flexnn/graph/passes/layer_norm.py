@@ -15,6 +15,8 @@ from ..build import REDUCTION, add_array, constant_value, copy_attrs
 from ..ir import Attr, Graph, Node
 from .rewrite import Rewriter, operands
 
+Axes = tuple[int, ...]
+
 
 def fuse_layer_norms(graph: Graph) -> None:
     """Replace the pattern, and the product and the sum with constants behind it."""
@@ -29,9 +31,6 @@ def fuse_layer_norms(graph: Graph) -> None:
 def _plain(node: Node | None, *kinds: str) -> Node | None:
     fits = node is not None and node.op == "binary" and node.attrs["kind"] in kinds and node.attrs["act"] == "none"
     return node if fits else None
-
-
-Axes = tuple[int, ...]
 
 
 def _mean(uses: Rewriter, tensor: int) -> tuple[int, Axes] | None:
@@ -60,7 +59,7 @@ def _root(uses: Rewriter, tensor: int) -> tuple[int, Axes, float] | None:
 
 
 def _centred(uses: Rewriter, tensor: int) -> tuple[int, Axes] | None:
-    """(x, axis) where ``tensor`` is x minus its mean."""
+    """(x, axes) where ``tensor`` is x minus its mean."""
     node = _plain(uses.producer.get(tensor), "sub")
     mean = None if node is None else _mean(uses, node.inputs[1])
     return mean if node is not None and mean is not None and mean[0] == node.inputs[0] else None
@@ -124,6 +123,7 @@ def _replace(uses: Rewriter, node: Node, x: int, axes: Axes, epsilon: float, is_
 
 
 def _layer_norm(uses: Rewriter, node: Node, x: int, axis: int, epsilon: float, is_rms: int) -> None:
+    """``node`` and what follows it becomes one layer_norm, whose scale and bias are constants."""
     last, rank = node, len(uses.shape(x))
     vectors = []
     for kind in ("mul", "add"):
@@ -166,15 +166,14 @@ def _of_channels(uses: Rewriter, node: Node, x: int, kind: str) -> tuple[Node, i
 def _instance_norm(uses: Rewriter, node: Node, x: int, epsilon: float) -> None:
     """``node`` and what follows it becomes one instance_norm, whose scale and bias may come with the run."""
     last, rank, channels = node, len(uses.shape(x)), uses.shape(x)[1]
-    vectors = []
+    inputs = []
     for kind, name, default in (("mul", "scale", np.ones), ("add", "bias", np.zeros)):
         found = _of_channels(uses, last, x, kind)
         if found is None:
-            vectors.append((add_array(uses.graph, f"{node.name}.{name}", default(channels, np.float32)), False))
+            inputs.append(add_array(uses.graph, f"{node.name}.{name}", default(channels, np.float32)))
         else:
-            last = found[0]
-            vectors.append((found[1], True))
-    inputs = [uses.emit(last, "reshape", [v], {"shape": [channels]}) if is_given else v for v, is_given in vectors]
+            last, numbers = found
+            inputs.append(uses.emit(last, "reshape", [numbers], {"shape": [channels]}))
     to_end, back = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]
     turned = uses.emit(last, "copy", [x], copy_attrs(rank, perm=to_end))
     y = uses.emit(last, "instance_norm", [turned, *inputs], {"epsilon": epsilon})
