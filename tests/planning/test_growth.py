@@ -129,6 +129,7 @@ def longest_hold(act: Callable[[], Any]) -> float:
     return longest / (time.thread_time() - started)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["chain", "skips"])
 def test_ctrl_c_waits_for_no_part_of_large_graphs(kind: str, tmp_path: Path) -> None:
     artifact = flexnn.compile(write(kind, HELD_NODES, tmp_path / "m.onnx"), tmp_path / "m.flexnn")
