@@ -408,83 +408,11 @@ def _contents(
             if precision != "f32":
                 raise CompileError(f"precision {precision} needs a model whose shapes are known: {error}") from None
             observer("open", error)
-            contents = _open_contents(model, error, later)
+            from flexnn.open_contents import open_contents  # only where shapes are open
+
+            contents = open_contents(model, error, later)
     observer("packed", contents)
     said = about_weight(model.about)
     if said is not None:
         contents.weights.append(said)
     return contents
-
-
-def _open_contents(model: Model, reason: GraphError, later: list[Callable[[], None]] | None = None) -> StoredModel:
-    """Return the model with all weights, in every form that sampled bindings read; with ``later``, as ``_contents``
-    says.
-
-    Raises GraphError: ``reason``, which says why the model is not one bound graph, if that says more.
-    """
-    from flexnn.artifact.model_section import INLINE_BYTES, StoredModel, constants_of, source_of, weight_key
-    from flexnn.graph.bind import refuse_unknown
-    from flexnn.graph.ir import RAW_CHUNK_BYTES, Weight
-    from flexnn.graph.ledger import current
-    from flexnn.graph.prefold import fold_constants
-    from flexnn.regions.left import told
-    from flexnn.regions.sampling import sample
-
-    fold_constants(model)
-    stored = StoredModel(model, [], {}, {}, constants_of(model))
-    try:
-        graphs, shapes, left = sample(model)
-    except GraphError as error:
-        refuse_unknown(model.graph)
-        ledger = current()
-        if ledger is not None and ledger.refusal:
-            raise GraphError(ledger.refusal) from None
-        raise (error if any(node.graphs for node in model.graph.nodes) else reason) from None
-    for weight in (weight for graph in graphs for weight in graph.weights):
-        key = weight_key(weight)
-        if key is None:
-            assert weight.source is not None
-            weight.source.load()  # marks the constant as used, so the section holds its numbers
-        elif key not in stored.keys:
-            stored.keys[key] = len(stored.weights)
-            stored.weights.append(weight)
-    for index, constant in enumerate(stored.constants):
-        if source_of(constant).used and constant.nbytes > INLINE_BYTES:
-            raw = Weight(constant.name, "raw", constant.nbytes, RAW_CHUNK_BYTES, source=constant.source)
-            key = str(weight_key(raw))
-            if key not in stored.keys:
-                stored.keys[key] = len(stored.weights)
-                stored.weights.append(raw)
-            stored.values[index] = stored.keys[key]
-    stored.sampled, stored.left = shapes, told(left)
-    if later is None:
-        _store_templates(stored, shapes)
-    else:
-        later.append(partial(_store_templates, stored, shapes))
-    return stored
-
-
-def _store_templates(stored: StoredModel, shapes: list[list[tuple[int, ...]]]) -> None:
-    """Trace templates like those that first runs at these shapes leave, and add them to the artifact."""
-    import numpy as np
-
-    from flexnn.artifact.format import ABOUT, LABELLED
-    from flexnn.artifact.model_section import weight_key
-    from flexnn.graph.ir import RAW_CHUNK_BYTES, Weight
-    from flexnn.graph.sources import ArraySource
-    from flexnn.regions.template_writer import dump_templates
-    from flexnn.regions.tracing import traces
-
-    def key_of(weight: Weight) -> str | None:
-        key = weight_key(weight)
-        if key is not None and stored.weights[stored.keys[key]].nbytes != weight.nbytes:
-            raise KeyError(key)
-        return key
-
-    raw = dump_templates(*traces(stored.model, shapes), key_of)
-    if raw:
-        last = stored.weights[-1:]
-        stored.templates = len(stored.weights) - bool(last and last[0].name in (ABOUT, LABELLED))
-        source = ArraySource(np.frombuffer(raw, np.uint8))
-        weight = Weight("templates", "raw", len(raw), RAW_CHUNK_BYTES, source=source)
-        stored.weights.insert(stored.templates, weight)  # what the model says about itself stays the last

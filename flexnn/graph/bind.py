@@ -41,6 +41,9 @@ FOLDED_BYTES = 128 << 10
 """Most bytes that folding a node takes while a run binds; beyond, the node is computed like others."""
 FOLDED_BYTES_ALL = 1 << 20
 """Most bytes of all constants that binding makes in a run, beside those of FEW_BYTES."""
+FOLDED_RANGE = 4
+"""Factor of these bytes that a constant of a template may take at other sizes, or by which one that it leaves to the
+run may be smaller."""
 FEW_BYTES = 4 << 10
 
 
@@ -236,7 +239,7 @@ class Binder:
     def _takes(self, sizes: Sequence[int]) -> bool:
         """Whether constants of these bytes, which may be sizes (graph/sizes.py), may be made in a run; count them."""
         for nbytes in sizes:
-            if nbytes > FOLDED_BYTES or (self.folded_bytes > FOLDED_BYTES_ALL and nbytes > FEW_BYTES):
+            if not _within(nbytes, FEW_BYTES if self.folded_bytes > FOLDED_BYTES_ALL else FOLDED_BYTES):
                 return False
             self.folded_bytes += getattr(nbytes, "value", nbytes)
         return True
@@ -303,6 +306,15 @@ class Binder:
         """Give a computed tensor its ONNX name, unless it has one already (Identity)."""
         if isinstance(value, int) and value not in self.graph.inputs:
             self.graph.tensors[value].name = name
+
+
+def _within(nbytes: int, most: int) -> bool:
+    """Whether a constant takes at most so many bytes. Of a size, a template decides for its own: others are served by
+    it until they are FOLDED_RANGE times as far off on the other side.
+    """
+    if getattr(nbytes, "value", nbytes) <= most:
+        return nbytes <= most * FOLDED_RANGE
+    return nbytes * FOLDED_RANGE <= most
 
 
 def refuse_unknown(graph: ModelGraph) -> None:

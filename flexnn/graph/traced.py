@@ -13,6 +13,7 @@ from flexnn import _core
 from . import operators
 from .ir import Array, Graph, Node, Weight
 from .late import Late
+from .settled import settled_panels
 from .sizes import Trail, is_size
 from .sources import depends
 from .template import NodeRow, Template
@@ -61,6 +62,8 @@ class _Maker:
 
     def _late(self, weight: Weight) -> tuple[Weight, int, Late | None]:
         """Return a weight, the index of its bytes, and what makes its numbers where they depend on sizes."""
+        if weight.panels is not None:
+            weight = replace(weight, panels=settled_panels(weight.panels))
         if not depends(weight.source):
             return replace(weight, nbytes=int(weight.nbytes), chunk_bytes=int(weight.chunk_bytes)), 0, None
         make = weight.source.late(self._trail.indices)  # type: ignore[union-attr]

@@ -147,7 +147,7 @@ def test_a_line_stays_short() -> None:
 
 def test_what_a_file_says_of_its_layers_is_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names are an author's, and an artifact may be anybody's."""
-    monkeypatch.setattr("flexnn.regions.left.told", lambda found: "\x1b[31m red")
+    monkeypatch.setattr("flexnn.open_contents.told", lambda found: "\x1b[31m red")
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     model = model_of(graph_of(nodes, [value("x", F32, ["n", 2])], [value("y", F32, ["n", 2])]))
     with pytest.warns(RuntimeWarning, match=r"^\\x1b\[31m red$"):
