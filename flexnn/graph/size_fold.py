@@ -20,6 +20,7 @@ from .evaluate.of_node import evaluate_node
 from .ir import Array, Graph, GraphError, Shape
 from .late import KEPT_BYTES, Late, LateConstant, LateFold
 from .lower import LOWERINGS, OPERAND_BYTES, Const, Context, Value, array_const, depends, is_sizes, sizes_const
+from .lower.constant import same_number
 from .model import Constant, ModelNode, dtype_name
 from .sizes import Size, least, most
 from .sources import ArraySource, KeptSource, ModelSource, SizesSource
@@ -119,6 +120,12 @@ class LateSource:
             return None
         value = self.node.attrs.get("value")
         return float(np.asarray(value.source.load()).reshape(-1)[0]) if isinstance(value, Constant) else 0.0
+
+    @property
+    def same(self) -> int | None:
+        """The number, maybe a size, that all are, where the operator says so."""
+        first = self.inputs[0] if self.inputs else None
+        return same_number(first) if self.node.op_type == "Expand" and first is not None else None
 
     def load(self) -> Array:
         """The numbers. The sizes are conditions from now on."""

@@ -80,6 +80,12 @@ class SizesSource:
         """A digest, as of an ArraySource."""
         return ArraySource(self.load()).key
 
+    @property
+    def same(self) -> int | None:
+        """The number that all are, if it is one size or there is one alone."""
+        numbers = self.numbers.reshape(-1)
+        return numbers[0] if numbers.size and all(number is numbers[0] for number in numbers) else None
+
     def late(self, indices: Callable[[Array], Array]) -> Late:
         """Maker of the numbers of a template's (graph/template.py). ``indices``: of numbers in its trail."""
         from .late import LateSizes
@@ -156,6 +162,13 @@ def depends(source: WeightSource | None) -> bool:
     while isinstance(source, MappedSource):
         source = source.base
     return hasattr(source, "late")
+
+
+def same(source: WeightSource | None) -> int | None:
+    """Return the number, maybe a size, that all numbers which depend on sizes are; None: others, or none known."""
+    while isinstance(source, ShapedSource):
+        source = source.base
+    return getattr(source, "same", None)
 
 
 def uniform(source: WeightSource | None) -> float | None:

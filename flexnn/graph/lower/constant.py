@@ -201,6 +201,16 @@ def is_sizes(value: Const | None) -> bool:
     return value is not None and isinstance(value.source, SizesSource)
 
 
+def same_number(value: Const | int) -> int | None:
+    """Return the number, maybe a size, that all elements of integers are, as far as that is known; None: others."""
+    if not isinstance(value, Const):
+        return None
+    if depends(value):
+        return sources.same(value.source)
+    numbers = value.load().reshape(-1)
+    return int(numbers[0]) if numbers.size and (numbers == numbers[0]).all() else None
+
+
 def array_const(name: str, values: np.ndarray) -> Const:
     """A constant of an array. Raises GraphError for a dtype that there is not."""
     if not isinstance(values, np.ndarray):

@@ -11,8 +11,10 @@ from math import prod
 import numpy as np
 
 from ..ir import Attr
-from .constant import Const
+from ..strided import same_shape
+from .constant import Const, same_number, sizes_const
 from .context import Context, Value, lowers
+from .shape import counted, expanded
 
 
 def _of_axis(axis: int) -> dict[str, Attr]:
@@ -61,27 +63,36 @@ def scatter_nd(ctx: Context) -> list[Value]:
 
 @lowers("ReverseSequence")
 def reverse_sequence(ctx: Context) -> list[Value]:
-    """Lower to a gather by tuples (time, batch), whose times run backwards up to each length.
+    """Lower to a gather backwards in time where all lengths are known to be the whole; else by tuples (time, batch),
+    whose times run backwards up to each length.
 
     A length out of range makes an index out of range.
     """
     x, lengths = ctx.input(0), ctx.input(1)
     shape = ctx.shape(x)
     time, batch = (ctx.axis(ctx.integer(f"{name}_axis", i), len(shape)) for i, name in enumerate(("time", "batch")))
-    if {time, batch} != {0, 1} or ctx.shape(lengths) != shape[batch : batch + 1] or ctx.dtype(lengths) != "i64":
-        raise ctx.error(f"time axis {time}, batch axis {batch} and lengths {ctx.shape(lengths)} do not fit {shape}")
-    steps, count = int(shape[time]), int(shape[batch])  # constants have as many elements
-    own = np.arange(steps).reshape((steps, 1) if time == 0 else (1, steps))
-    length = ctx.reshape(lengths, (1, count) if time == 0 else (count, 1))
-    at = ctx.array(own, "times")
-    zero, beyond = ctx.array(np.zeros((1, 1), np.int64), "zero"), ctx.array(np.full((1, 1), steps), "beyond")
+    fits = {time, batch} == {0, 1} and ctx.dtype(lengths) == "i64"
+    if not fits or not same_shape(ctx.shape(lengths), shape[batch : batch + 1]):
+        raise ctx.error(f"time axis {time}, batch axis {batch} and lengths do not fit {len(shape)} dimensions")
+    steps, count = shape[time], shape[batch]
+    if not prod(shape):
+        return [x]
+    known = same_number(lengths)
+    if known is not None and known == steps:
+        return [ctx.emit("gather", [x, counted(ctx, steps - 1, steps, -1, "back")], {"axis": time})]
+    along, across = ((steps, 1), (1, count)) if time == 0 else ((1, steps), (count, 1))
+    at = ctx.reshape(counted(ctx, 0, steps, 1, "times"), along)
+    own = ctx.reshape(counted(ctx, -1, steps, -1, "back"), along)
+    length = ctx.reshape(lengths, across)
+    zero = ctx.array(np.zeros((1, 1), np.int64), "zero")
+    beyond = ctx.reshape(sizes_const(f"{ctx.name}.beyond", np.array([steps], object)), (1, 1))
     wrong = ctx.emit("pointwise", [length, zero], {"kind": "less"})
     kept = ctx.emit("pointwise", [beyond, at, wrong], {"kind": "where"})
-    back = ctx.emit("pointwise", [length, ctx.array(-1 - own, "back")], {"kind": "add"})
+    back = ctx.emit("pointwise", [length, own], {"kind": "add"})
     turns = ctx.emit("pointwise", [at, length], {"kind": "less"})
-    times = ctx.reshape(ctx.emit("pointwise", [back, kept, turns], {"kind": "where"}), (*shape[:2], 1))
-    row = np.arange(count).reshape((1, count, 1) if time == 0 else (count, 1, 1))
-    rows = ctx.array(np.broadcast_to(row, (*shape[:2], 1)).copy(), "batches")
+    pair = (*shape[:2], 1)
+    times = ctx.reshape(ctx.emit("pointwise", [back, kept, turns], {"kind": "where"}), pair)
+    rows = expanded(ctx, ctx.reshape(counted(ctx, 0, count, 1, "batches"), (*across, 1)), pair)
     pairs = ctx.emit("concat", [times, rows] if time == 0 else [rows, times], {"axis": 2})
     return [ctx.emit("gather_at", [x, pairs], _of_tuples(0))]
 

@@ -153,13 +153,13 @@ def slice_(ctx: Context) -> list[Value]:
         if step > 0:
             starts[axis], steps[axis] = begin, step
         else:
-            x = ctx.emit("gather", [x, _backward(ctx, begin, count, step, axis)], {"axis": axis})
+            x = ctx.emit("gather", [x, counted(ctx, begin, count, step, f"indices{axis}")], {"axis": axis})
     return [ctx.slice(x, starts, sizes, steps)]
 
 
-def _backward(ctx: Context, begin: int, count: int, step: int, axis: int) -> Value:
-    """Indices that a backward slice picks. Where shapes are open the run computes them, so that they need not be known
-    while binding.
+def counted(ctx: Context, begin: int, count: int, step: int, label: str) -> Value:
+    """Integers, ``count`` from ``begin`` on. Where shapes are open the run computes them, so that they need not be
+    known while binding.
     """
     if ctx.in_run:
         if type(begin) is int:
@@ -167,7 +167,7 @@ def _backward(ctx: Context, begin: int, count: int, step: int, axis: int) -> Val
         else:
             start = sizes_const(f"{ctx.name}.start", np.array(begin, object), "i64")
         return progression(ctx, start, ctx.array(np.array(step, np.int64), "step"), count)
-    return ctx.array(np.arange(begin, begin + count * step, step, dtype=np.int64), f"indices{axis}")
+    return ctx.array(np.arange(begin, begin + count * step, step, dtype=np.int64), label)
 
 
 def progression(ctx: Context, start: Const, step: Const, count: int) -> Value:
