@@ -45,6 +45,7 @@ FOLDED_RANGE = 4
 """Factor of these bytes that a constant of a template may take at other sizes, or by which one that it leaves to the
 run may be smaller."""
 FEW_BYTES = 4 << 10
+_WEIGHED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 
 
 def bind_model(model: Model) -> Graph:
@@ -206,6 +207,8 @@ class Binder:
 
     def _folded(self, node: ModelNode, inputs: list[Const | None], is_of_run: bool) -> list[Value] | None:
         """The outputs of a node of constants; None where these are of a run and take too much."""
+        if is_of_run and _is_weighed(node, inputs):
+            return None
         if any(depends(value) for value in inputs):
             from .size_fold import fold_sizes  # only where shapes are open
 
@@ -250,6 +253,8 @@ class Binder:
         if filling is not None:
             return filling(Context(self.graph, node, self.opset, list(inputs)))
         ctx = Context(self.graph, node, self.opset, [])
+        if _is_weighed(node, inputs):
+            return self._lowered(node, [ctx.tensor(v) if v is not None and v.is_of_run else v for v in inputs])
         values: list[Value | None] = [
             value if value is None or is_sizes(value) or value.nbytes <= OPERAND_BYTES else ctx.tensor(value)
             for value in inputs
@@ -306,6 +311,12 @@ class Binder:
         """Give a computed tensor its ONNX name, unless it has one already (Identity)."""
         if isinstance(value, int) and value not in self.graph.inputs:
             self.graph.tensors[value].name = name
+
+
+def _is_weighed(node: ModelNode, inputs: Sequence[Const | None]) -> bool:
+    """Whether a node multiplies what is made of a run by many weights: the run reads them as others do, as panels."""
+    weights = inputs[1:] if node.op_type in _WEIGHED else ()
+    return any(v is not None and not v.is_of_run and v.nbytes > FOLDED_BYTES for v in weights)
 
 
 def _within(nbytes: int, most: int) -> bool:

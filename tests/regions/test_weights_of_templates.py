@@ -81,3 +81,21 @@ def test_all_batches_take_the_templates_of_the_artifact(
             check_run(session, model, {"x": numbers(batch, 7, WIDTH)})
         assert binds.count == 0
         assert not session.statistics()["hosted_operators"]
+
+
+def test_products_of_what_a_run_fills_read_the_same_panels(tmp_path: Path) -> None:
+    """Keras multiplies a state of zeros once before its loop."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("ConstantOfShape", ["s"], ["state"], value=helper.make_tensor("ones", TensorProto.FLOAT, [1], [1.0])),
+        node("MatMul", ["state", "w"], ["first"]),
+        node("MatMul", ["x", "w"], ["second"]),
+        node("Add", ["first", "second"], ["y"]),
+    ]
+    w = numbers(512, 512, seed=1) / 16
+    model = model_of(graph_of(nodes, [value("x", dims=["b", 512])], [value("y", dims=["b", 512])], {"w": w}))
+    with opened(tmp_path, model) as session:
+        for batch in (1, 4, 2, 80):
+            check_run(session, model, {"x": numbers(batch, 512)})
+        assert not session.statistics()["hosted_operators"]
+    assert (tmp_path / "m.flexnn").stat().st_size < 1.5 * w.nbytes
