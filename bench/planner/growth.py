@@ -2,20 +2,21 @@
 nodes and more.
 
     python -m bench.planner growth                      1k to 8k nodes
-    python -m bench.planner growth --nodes 1000 64000   to 64k: some minutes
+    python -m bench.planner growth --nodes 1000 64000   to 64k: half an hour
 
-Seconds of CPU, the least of a few turns; each figure is followed by its multiple of that of half the nodes. Planning is
-without a limit ("free"), at the smallest budget, and with room for half of the weights beside it. "Session" opens one
-without a limit, which reads, plans and binds. Memory is the peak of a process that opens the artifact and makes these
-plans.
+Each row is told on stderr as soon as it is measured. Seconds of CPU, the least of a few turns; each figure is followed
+by its multiple of that of half the nodes. Planning is without a limit ("free"), at the smallest budget, and with room
+for half of the weights beside it. "Session" opens one without a limit, which reads, plans and binds. Memory is the peak
+of a process that opens the artifact and makes these plans.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,15 @@ def measure(kind: str, nodes: int, turns: int = TURNS) -> dict[str, float]:
     return {"compile": compiling, **json.loads(told)}
 
 
+def cells(sizes: Mapping[int, Mapping[str, float]], nodes: int) -> list[str]:
+    """Return the texts of a row: seconds of each stage and the peak, with their multiples of half the nodes."""
+    row, half = sizes[nodes], sizes.get(nodes // 2)
+    texts = [f"{row[s]:.3f}" for s in STAGES] + [f"{row['peak_kib'] / KIB:.0f}"]
+    if half is None:
+        return texts
+    return [f"{text} ({row[s] / half[s]:.2f})" for text, s in zip(texts, (*STAGES, "peak_kib"), strict=True)]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = cli("bench.planner growth", __doc__)
     parser.add_argument("--nodes", type=int, nargs=2, default=[1000, 8000], metavar="N", help="fewest and most nodes")
@@ -145,13 +155,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows[kind], nodes = {}, options.nodes[0]
         while nodes <= options.nodes[1]:
             rows[kind][nodes] = measure(kind, nodes, options.turns)
+            told = zip((*STAGES, "MiB"), cells(rows[kind], nodes), strict=True)
+            print(kind, nodes, ", ".join(map(" ".join, told)), sep="\t", file=sys.stderr, flush=True)
             nodes *= 2
     write_json(options.json, rows)
     for kind, sizes in rows.items():
         grid = table(f"{kind}: CPU s (multiple of half the nodes)", "nodes", *STAGES, "peak, MiB")
-        for nodes, row in sizes.items():
-            half = sizes.get(nodes // 2)
-            cells = [f"{row[s]:.3f}" + (f" ({row[s] / half[s]:.2f})" if half else "") for s in STAGES]
-            grid.add_row(str(nodes), *cells, f"{row['peak_kib'] / KIB:.0f}")
+        for nodes in sizes:
+            grid.add_row(str(nodes), *cells(sizes, nodes))
         tables(options.json).print(grid)
     return 0
