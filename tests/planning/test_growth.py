@@ -37,9 +37,9 @@ LOOKS = 3
 
 def beyond(kind: str, most: int) -> dict[str, float]:
     """Return the multiples of a kind of graph, from the fewest nodes to the most, that are too large."""
-    fewest = measure(kind, FEWEST, 1)
+    fewest = measure(kind, FEWEST)
     limit = GROWTH ** ((most // FEWEST).bit_length() - 1) * SPARE
-    multiples = {name: value / fewest[name] for name, value in measure(kind, most, 1).items()}
+    multiples = {name: value / fewest[name] for name, value in measure(kind, most).items()}
     return {name: multiple for name, multiple in multiples.items() if multiple > limit}
 
 
