@@ -267,17 +267,13 @@ def _texts() -> Parts:
     """Texts that are looked up, and texts that numbers stand for, as the model's last weight tells."""
     ml, colors = "ai.onnx.ml", ["red", "green", "blue"]
     nodes = [
-        helper.make_node("OneHotEncoder", ["x"], ["picked"], domain=ml, cats_strings=colors),
-        helper.make_node("MatMul", ["picked", "w"], ["scores"]),
-        helper.make_node("ZipMap", ["scores"], ["y"], domain=ml, classlabels_strings=["a", "b"]),
+        helper.make_node("OneHotEncoder", ["x"], ["y"], domain=ml, cats_strings=colors),
         helper.make_node(
             "LabelEncoder", ["x"], ["name"], domain=ml, keys_strings=colors, values_strings=["rot", "grün", "blau"]
         ),
     ]
-    mapping = helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(FLOAT, []))
-    y = helper.make_value_info("y", helper.make_sequence_type_proto(mapping))
-    outputs = [y, _port("name", TensorProto.STRING, ["rows"])]
-    return nodes, [_port("x", TensorProto.STRING, ["rows"])], outputs, {"w": _numbers(3, 2)}
+    outputs = [_port("y", FLOAT, ["rows", 3]), _port("name", TensorProto.STRING, ["rows"])]
+    return nodes, [_port("x", TensorProto.STRING, ["rows"])], outputs, {}
 
 
 MICRO = {

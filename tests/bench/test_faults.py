@@ -118,6 +118,7 @@ with Interrupter() as beside:
 """
 
 
+@pytest.mark.alone
 def test_a_thread_that_ends_may_have_waited_for_a_cpu() -> None:
     """Closing waits for threads that end. What the system counted of them goes with them, so where other programs kept
     these from a CPU, closing seemed 64 ms late.
