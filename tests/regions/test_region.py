@@ -1,4 +1,4 @@
-"""What regions take: time and memory grow with the graph, however many values its nodes and bodies see."""
+"""Time and memory that regions take: they grow with the graph, however many values its nodes and bodies see."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_bodies_see_what_is_around_them() -> None:
 
 @pytest.mark.parametrize("name", ["own", "o", "t2", "none"])
 def test_values_that_are_not_seen_are_refused(name: str) -> None:
-    """What a body makes ends with it, and what comes later is not yet there."""
+    """Values that a body makes end with it, and those of later nodes are not yet there."""
     inner = ModelNode("Add", "a", ["t0", "own"], ["o"], {})
     body = ModelGraph([inner], {"own": CONSTANT}, [], [Port("o", "f32", (1,))])
     graph = chain(2)
