@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+TEMPLATES, TEMPLATES_HEAD = "templates", 8
+"""Name of the weight that holds templates, and the bytes before their text, which state its size."""
 EXTREMES = (
     0,
     1,
@@ -79,16 +81,16 @@ def break_rule(content: bytes, rng: random.Random) -> bytes:
 
 
 def reseal(content: bytes, rng: random.Random) -> bytes:
-    """An artifact changed in its header, graph or checksum table, with checksums that fit the change: what only the
-    reader's deep checks, or the engine's at each read, can refuse."""
+    """An artifact changed in its header, graph, checksum table, templates or texts, with checksums that fit the change:
+    what only the reader's deep checks, or the engine's at each read, can refuse."""
     from flexnn._core import crc32c
-    from flexnn.artifact.format import HEADER_BYTES, LAYOUT, Header
+    from flexnn.artifact.format import ABOUT, HEADER_BYTES, LABELLED, LAYOUT, Header
 
     header = Header.unpack(content[:HEADER_BYTES], len(content))
     out = bytearray(content)
     graph = slice(header.graph_offset, header.graph_offset + header.graph_bytes)
     table = slice(header.crc_offset, header.crc_offset + 4 * header.crc_count)
-    match rng.choice(("graph", "graph", "graph", "graph", "text", "table", "header")):
+    match rng.choice(("graph", "graph", "graph", "graph", "text", "table", "header", "stored", "stored")):
         case "graph":
             rows = json.loads(content[graph])
             for _ in range(rng.choice((1, 1, 2, 3))):
@@ -104,6 +106,17 @@ def reseal(content: bytes, rng: random.Random) -> bytes:
         case "text":
             at = rng.randrange(graph.start, graph.stop)
             out[at] = rng.randrange(256)
+        case "stored":
+            rows = json.loads(content[graph]).get("weights", [])
+            stored = [row for row in rows if row[0] in (ABOUT, LABELLED, TEMPLATES) and row[1] == "raw"]
+            if not stored:
+                return reseal(content, rng)
+            _, _, nbytes, chunk_bytes, offset, crc_first = row = rng.choice(stored)
+            out[offset : offset + nbytes] = _changed_text(bytes(out[offset : offset + nbytes]), row[0], rng)
+            for chunk, at in enumerate(range(offset, offset + nbytes, chunk_bytes)):
+                crc = crc32c(bytes(out[at : min(at + chunk_bytes, offset + nbytes)]))
+                place = header.crc_offset + 4 * (crc_first + chunk)
+                out[place : place + 4] = crc.to_bytes(4, "little")
         case "table":
             at = rng.randrange(table.start, table.stop) if header.crc_count else table.start
             out[at] ^= 1 << rng.randrange(8)
@@ -118,6 +131,24 @@ def reseal(content: bytes, rng: random.Random) -> bytes:
     header.graph_crc, header.crcs_crc = crc32c(bytes(out[graph])), crc32c(bytes(out[table]))
     out[:HEADER_BYTES] = header.pack()
     return bytes(out)
+
+
+def _changed_text(raw: bytes, name: str, rng: random.Random) -> bytes:
+    """Templates or texts of a model with another value, or another number in what lies behind, as many bytes long."""
+    first = TEMPLATES_HEAD if name == TEMPLATES else 0
+    size = int.from_bytes(raw[:first], "little") if first else len(raw)
+    text = raw[first : first + size]
+    if rng.random() < 0.5 or size == len(raw):
+        for _ in range(100):
+            rows = json.loads(text)
+            _change(rows, rng)
+            changed = json.dumps(rows, separators=(",", ":")).encode()
+            if len(changed) <= size:
+                return raw[:first] + changed.ljust(size) + raw[first + size :]
+    at = rng.randrange(first, len(raw) - 3) // 4 * 4
+    value = int.from_bytes(raw[at : at + 4], "little") + rng.choice((-64, -1, 1, 2, 16, 64))
+    number = rng.choice((value, value, rng.choice(EXTREMES)))
+    return raw[:at] + (number % 2**32).to_bytes(4, "little") + raw[at + 4 :]
 
 
 def _room(value: Any) -> float:

@@ -2,20 +2,23 @@
 nodes and more.
 
     python -m bench.planner growth                      1k to 8k nodes
-    python -m bench.planner growth --nodes 1000 64000   to 64k: some minutes
+    python -m bench.planner growth --nodes 1000 64000   to 64k: half an hour
 
-Seconds of CPU, the least of a few turns; each figure is followed by its multiple of that of half the nodes. Planning is
-without a limit ("free"), at the smallest budget, and with room for half of the weights beside it. "Session" opens one
-without a limit, which reads, plans and binds. Memory is the peak of a process that opens the artifact and makes these
-plans.
+Each row is told on stderr as soon as it is measured. Seconds of CPU, the least of a few turns of all sizes: what slows
+the machine for a minute meets more than one of them. Each figure is followed by its multiple of that of half the nodes.
+Planning is without a limit ("free"), at the smallest budget, and with room for half of the weights beside it. "Session"
+opens one without a limit, which reads, plans and binds. Memory is the peak of a process that opens the artifact and
+makes these plans. A small graph goes first, so that no figure has what the first use of a module takes.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,8 @@ CHANNELS, SIDE = 16, 8
 SETTING = Setting(MachineProfile(2e11, 2e10, 1e9, 60e-6), threads=2)
 STAGES = "compile", "open", "free", "smallest", "half", "session"
 TURNS = 3
+FIRST = 100
+"""Nodes of the graph that goes first."""
 KIB = 1 << 10
 
 
@@ -92,17 +97,14 @@ def write(kind: str, nodes: int, path: Path) -> Path:
     return path
 
 
-def timed(act: Callable[[], Any], turns: int = TURNS) -> tuple[float, Any]:
-    """Return the least seconds of CPU that ``act`` takes, and what it returns."""
-    times = []
-    for _ in range(turns):
-        started = time.process_time()
-        found = act()
-        times.append(time.process_time() - started)
-    return min(times), found
+def timed(act: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the seconds of CPU that ``act`` takes, and what it returns."""
+    started = time.process_time()
+    found = act()
+    return time.process_time() - started, found
 
 
-def planned(artifact: Path, turns: int = TURNS) -> dict[str, float]:
+def planned(artifact: Path) -> dict[str, float]:
     """Return seconds of opening and of planning, and the process's peak in KiB."""
 
     def opened() -> Any:
@@ -110,24 +112,51 @@ def planned(artifact: Path, turns: int = TURNS) -> dict[str, float]:
             return found.graph
 
     times = {}
-    times["open"], graph = timed(opened, turns)
-    times["free"], _ = timed(lambda: Planner(graph, SETTING).plan(None), turns)
+    times["open"], graph = timed(opened)
+    times["free"], _ = timed(lambda: Planner(graph, SETTING).plan(None))
     minimum = Planner(graph, SETTING).minimum
     half = minimum + sum(weight.nbytes for weight in graph.weights) // 2
-    times["smallest"], _ = timed(lambda: Planner(graph, SETTING).plan(minimum), turns)
-    times["half"], _ = timed(lambda: Planner(graph, SETTING).plan(half), turns)
+    times["smallest"], _ = timed(lambda: Planner(graph, SETTING).plan(minimum))
+    times["half"], _ = timed(lambda: Planner(graph, SETTING).plan(half))
     peak = status("VmHWM") // KIB
-    times["session"], _ = timed(lambda: flexnn.Session(artifact, threads=1, profile="analytic").close(), turns)
+    times["session"], _ = timed(lambda: flexnn.Session(artifact, threads=1, profile="analytic").close())
     return times | {"peak_kib": peak}
 
 
-def measure(kind: str, nodes: int, turns: int = TURNS) -> dict[str, float]:
-    """Return seconds of each stage and the peak in KiB, each in a process of its own."""
+def measure(kind: str, nodes: int) -> dict[str, float]:
+    """Return seconds of each stage and the peak in KiB, in a process of its own but for compiling."""
     with tempfile.TemporaryDirectory() as folder:
-        source, target = write(kind, nodes, Path(folder) / "m.onnx"), Path(folder) / "m.flexnn"
-        compiling, _ = timed(lambda: flexnn.compile(source, target), turns)
-        told = module("bench.planner", "growth", "--artifact", target, "--turns", turns)
+        made = []
+        for count in (FIRST, nodes):
+            source, target = write(kind, count, Path(folder) / f"{count}.onnx"), Path(folder) / f"{count}.flexnn"
+            compiling, _ = timed(lambda: flexnn.compile(source, target))  # noqa: B023 (it runs at once)
+            made.append(target)
+        told = module("bench.planner", "growth", "--artifacts", *made)
     return {"compile": compiling, **json.loads(told)}
+
+
+def table_of(kind: str, options: argparse.Namespace) -> dict[int, dict[str, float]]:
+    """Return the least figures of a kind by nodes. Tells each row when a turn has measured it."""
+    rows: dict[int, dict[str, float]] = {}
+    fewest, most = options.nodes
+    for _ in range(options.turns):
+        nodes = fewest
+        while nodes <= most:
+            found = measure(kind, nodes)
+            rows[nodes] = {name: min(value, rows.get(nodes, found)[name]) for name, value in found.items()}
+            told = zip((*STAGES, "MiB"), cells(rows, nodes), strict=True)
+            print(kind, nodes, ", ".join(map(" ".join, told)), sep="\t", file=sys.stderr, flush=True)
+            nodes *= 2
+    return rows
+
+
+def cells(sizes: Mapping[int, Mapping[str, float]], nodes: int) -> list[str]:
+    """Return the texts of a row: seconds of each stage and the peak, with their multiples of half the nodes."""
+    row, half = sizes[nodes], sizes.get(nodes // 2)
+    texts = [f"{row[s]:.3f}" for s in STAGES] + [f"{row['peak_kib'] / KIB:.0f}"]
+    if half is None:
+        return texts
+    return [f"{text} ({row[s] / half[s]:.2f})" for text, s in zip(texts, (*STAGES, "peak_kib"), strict=True)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -135,23 +164,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, nargs=2, default=[1000, 8000], metavar="N", help="fewest and most nodes")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--turns", type=int, default=TURNS)
-    parser.add_argument("--artifact", type=Path, help="open and plan this one, and print the figures as JSON")
+    parser.add_argument(
+        "--artifacts", type=Path, nargs="+", help="open and plan these, and print the figures of the last as JSON"
+    )
     options = parser.parse_args(arguments)
-    if options.artifact is not None:
-        print(json.dumps(planned(options.artifact, options.turns)))
+    if options.artifacts is not None:
+        print(json.dumps([planned(artifact) for artifact in options.artifacts][-1]))
         return 0
-    rows: dict[str, dict[int, dict[str, float]]] = {}
-    for kind in options.kinds:
-        rows[kind], nodes = {}, options.nodes[0]
-        while nodes <= options.nodes[1]:
-            rows[kind][nodes] = measure(kind, nodes, options.turns)
-            nodes *= 2
+    rows = {kind: table_of(kind, options) for kind in options.kinds}
     write_json(options.json, rows)
     for kind, sizes in rows.items():
         grid = table(f"{kind}: CPU s (multiple of half the nodes)", "nodes", *STAGES, "peak, MiB")
-        for nodes, row in sizes.items():
-            half = sizes.get(nodes // 2)
-            cells = [f"{row[s]:.3f}" + (f" ({row[s] / half[s]:.2f})" if half else "") for s in STAGES]
-            grid.add_row(str(nodes), *cells, f"{row['peak_kib'] / KIB:.0f}")
+        for nodes in sizes:
+            grid.add_row(str(nodes), *cells(sizes, nodes))
         tables(options.json).print(grid)
     return 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from flexnn.graph.about import About
-from flexnn.graph.ir import RAW_CHUNK_BYTES, Weight
+from flexnn.graph.ir import RAW_CHUNK_BYTES, GraphError, Weight
 from flexnn.graph.labels import TYPES, Labels
 from flexnn.graph.sources import ArraySource
 
@@ -19,7 +19,9 @@ ABOUT_BYTES_MAX = 8 << 20
 
 
 def about_weight(about: About) -> Weight | None:
-    """Return the weight that holds ``about``; None: a model that says nothing."""
+    """Return the weight that holds ``about``; None: a model that says nothing. Raises GraphError where it says
+    more than a reader takes.
+    """
     if about == About():
         return None
     import json
@@ -28,6 +30,8 @@ def about_weight(about: About) -> Weight | None:
     if not about.labels:
         del parts["labels"]
     raw = json.dumps(parts, separators=(",", ":")).encode("ascii")
+    if len(raw) > ABOUT_BYTES_MAX:
+        raise GraphError(f"texts that the model knows and says of itself take {len(raw)} bytes of {ABOUT_BYTES_MAX}")
     source = ArraySource(np.frombuffer(raw, np.uint8))
     return Weight(LABELLED if about.labels else ABOUT, "raw", len(raw), RAW_CHUNK_BYTES, source=source)
 

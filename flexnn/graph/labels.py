@@ -12,11 +12,13 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from .ir import Array
+from .ir import Array, GraphError
 from .ports import Port
 
 TYPES = {"texts": "tensor(string)", "mappings": "seq(map({key},tensor(float)))", "words": "tensor(string)"}
 """Types of such outputs and inputs, as onnxruntime names them."""
+NUMBERS = {"texts": ("i64",), "mappings": ("f16", "f32", "f64"), "words": ("i64",)}
+"""Types of the numbers that stand for them."""
 LABELS_MAX = 1 << 16
 """Most labels of an output, and texts that a model knows."""
 LABEL_MAX = 1 << 12
@@ -38,15 +40,32 @@ class Labels(NamedTuple):
         return TYPES[self.kind].format(key="string" if self.names and isinstance(self.names[0], str) else "int64")
 
     def of(self, array: Array) -> Array | Mappings:
-        """Return what ``array`` stands for."""
-        if self.kind == "texts":
+        """Return what ``array`` stands for. Raises GraphError where it has other numbers than labels, which models that
+        FlexNN compiled have not.
+        """
+        count = len(self.names)
+        if self.kind == "mappings":
+            if array.shape[-1:] != (count,):
+                raise GraphError(f"scores of shape {list(array.shape)} have {count} labels")
+            return Mappings(self.names, array.reshape(-1, count))
+        try:
             texts: Array = np.array(self.names, object)[array]
-            return texts
-        return Mappings(self.names, array.reshape(-1, len(self.names)))
+        except IndexError:
+            raise GraphError(f"a number is none of {count} labels") from None
+        return texts
+
+
+def check_labels(labels: Mapping[str, Labels], inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
+    """Check that what numbers of inputs and outputs stand for is of their kind. Raises GraphError."""
+    for ports, other in ((inputs, "mappings"), (outputs, "words")):
+        for port in ports:
+            found = labels.get(port.name)
+            if found and (found.kind == other or port.dtype not in (None, *NUMBERS[found.kind])):
+                raise GraphError(f"{port.name!r} has {found.kind} as labels, which are none of {port.dtype}")
 
 
 def labelled(outputs: Sequence[Array], ports: Sequence[Port], labels: Mapping[str, Labels]) -> list[Any]:
-    """Return outputs of these ports, those that have labels as what they stand for."""
+    """Return outputs of these ports, those that have labels as what they stand for. Raises GraphError."""
     named = zip([port.name for port in ports], outputs, strict=True)
     return [labels[name].of(array) if name in labels else array for name, array in named]
 

@@ -58,7 +58,7 @@ NEAR, FAR = 1.005, 1.03
 """Times as multiples of the bound: below the first, the search of a rung ends; above the second, other placements of
 the activations are tried.
 """
-LARGE = 10_000
+LARGE = 3000
 """Nodes from which on a rung costs so much that none is searched for less than NEAR saves."""
 HOPELESS = 1.05
 """Time as a multiple of the best known, above which a draft is not changed at random, which takes more time than all

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from flexnn.graph.ir import GraphError
@@ -34,15 +34,16 @@ class Region:
         self,
         graph: ModelGraph,
         path: str = "",
-        outer: Mapping[str, Constant] | None = None,
-        visible: frozenset[str] = frozenset(),
+        outer: ChainMap[str, Constant] | None = None,
+        visible: set[str] | None = None,
     ) -> None:
+        """Take a graph. ``outer``, ``visible``: constants and all values that it sees of the graphs around it."""
         self.path = path
         """Node and attribute that the region belongs to, after those around it; "" for the whole model."""
         self.graph = graph
         self.nodes = graph.nodes
         self.outputs = [port.name for port in graph.outputs]
-        self.constants: Mapping[str, Constant] = ChainMap(graph.constants, dict(outer or {}))
+        self.constants = outer.new_child(graph.constants) if outer is not None else ChainMap(graph.constants)
         self.reads = [reads(node) for node in graph.nodes]
         made = {name for node in graph.nodes for name in node.output if name}
         self.awaits = [tuple(name for name in node.input if name in made) for node in graph.nodes]
@@ -64,21 +65,31 @@ class Region:
         self.why: dict[int, str] = {}
         """Why numpy computes the slow ones of them."""
         self._needed: dict[Nodes, frozenset[str]] = {}
-        known = visible | set(self.constants) | {port.name for port in graph.inputs}
-        for i, node in enumerate(graph.nodes):
-            missing = sorted(self.reads[i] - known)
+        self._nest(set() if visible is None else visible)
+
+    def _nest(self, visible: set[str]) -> None:
+        """Make the regions inside, and check that each value is computed before it is read. ``visible`` is as before
+        where this returns: a copy for each body would take the square of the graph's bytes.
+        """
+        names = (*self.graph.constants, *(port.name for port in self.graph.inputs))
+        own = [name for name in dict.fromkeys(names) if name not in visible]
+        visible.update(own)
+        for i, node in enumerate(self.nodes):
+            missing = sorted(name for name in self.reads[i] if name not in visible)
             if missing:
                 raise GraphError(f"{node.where}: no earlier node computes input {missing[0]!r}")
-            inside = frozenset(known)
             for name, value in node.attrs.items():
                 if isinstance(value, ModelGraph):
-                    own = f"{node.name or ''.join(node.output[:1])}.{name}"
-                    where = f"{path} > {own}" if path else own
-                    self.children.setdefault(i, {})[name] = Region(value, where, self.constants, inside)
-            known = known.union(name for name in node.output if name)
-        missing = [name for name in self.outputs if name not in known]
+                    key = f"{node.name or ''.join(node.output[:1])}.{name}"
+                    where = f"{self.path} > {key}" if self.path else key
+                    self.children.setdefault(i, {})[name] = Region(value, where, self.constants, visible)
+            made = [name for name in node.output if name and name not in visible]
+            visible.update(made)
+            own += made
+        missing = [name for name in self.outputs if name not in visible]
         if missing:
             raise GraphError(f"no node computes output {missing[0]!r}")
+        visible.difference_update(own)
 
     def needed(self, remaining: Nodes) -> frozenset[str]:
         """Return the values that the remaining nodes read, and the region's outputs."""

@@ -31,7 +31,9 @@ class NodeArg(NamedTuple):
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """Dtype of its arrays; of texts that of the numbers that stand for them."""
+        """Dtype of its arrays; of texts and mappings that of the numbers that stand for them."""
+        if not self.type.startswith("tensor("):
+            return np.dtype("float32")
         name = self.type[len("tensor(") : -1]
         return np.dtype({"float": "float32", "double": "float64", "string": "int64"}.get(name, name))
 

@@ -25,7 +25,9 @@ class Feeds:
         may_lack: frozenset[str] = frozenset(),
         labels: Mapping[str, Labels] | None = None,
     ) -> None:
-        """Take the ports; inputs that ``may_lack`` from a feed are None then. ``labels``: what numbers stand for."""
+        """Take the ports; inputs that ``may_lack`` from a feed are None then. ``labels``: what numbers stand for.
+        Raises GraphError where they are of another kind.
+        """
         self._may_lack = may_lack
         self._inputs = [(port.name, DTYPES[str(port.dtype)], port.dims) for port in inputs]
         self._names = {port.name for port in inputs}
@@ -34,8 +36,9 @@ class Feeds:
         """Shape of each input that was found to fit last."""
         self._words: Words | None = None
         if labels:
-            from flexnn.graph.labels import Words
+            from flexnn.graph.labels import Words, check_labels
 
+            check_labels(labels, inputs, outputs)
             self._words = Words(labels) or None
 
     def arrays(self, feed: Mapping[str, Any]) -> list[Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import random
 import subprocess
 import sys
 import time
@@ -12,8 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.faults import endurance, interrupts, moments
+import flexnn
+from bench.faults import endurance, interrupts, moments, mutants
+from bench.faults.micro import KEPT, write_micro
+from bench.mutate import reseal
 from bench.process import ENVIRONMENT, module
+from flexnn._core import crc32c
+from flexnn.artifact.format import HEADER_BYTES, Header
+from flexnn.planning import MachineProfile
 from tests.support import faults
 
 
@@ -111,6 +118,7 @@ with Interrupter() as beside:
 """
 
 
+@pytest.mark.alone
 def test_a_thread_that_ends_may_have_waited_for_a_cpu() -> None:
     """Closing waits for threads that end. What the system counted of them goes with them, so where other programs kept
     these from a CPU, closing seemed 64 ms late.
@@ -189,3 +197,39 @@ def test_what_goes_on_is_late() -> None:
         found = beside.interrupted(swallows, 0.02)
     assert found is not None
     assert math.isinf(found.ms)
+
+
+def damaged_model(name: str, folder: Path) -> mutants.Subject:
+    source = write_micro(name, folder / f"{name}.onnx")
+    return mutants.Subject(Path(flexnn.compile(source, folder / f"{name}.flexnn", keep=KEPT.get(name))))
+
+
+@pytest.mark.parametrize("name", ["bands", "queries", "sound", "blocks_of_maps", "phases"])
+def test_models_that_are_damaged_run_as_they_say(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MachineProfile, "measure", lambda: mutants.RATES)
+    subject = damaged_model(name, tmp_path)
+    with flexnn.Session(tmp_path / f"{name}.flexnn", subject.memory, 1, profile="analytic") as session:
+        plan = session.plan
+    if name != "phases":
+        assert plan.graph.added
+        return
+    once = {weight.offset: weight.nbytes for weight in plan.graph.weights}
+    assert plan.bytes_read_per_run == sum(once.values())
+
+
+@pytest.mark.parametrize("name", ["texts", "pictures"])
+def test_templates_and_texts_are_damaged_under_right_checksums(name: str, tmp_path: Path) -> None:
+    content = damaged_model(name, tmp_path).content
+    header = Header.unpack(content[:HEADER_BYTES], len(content))
+    section = json.loads(content[header.graph_offset :][: header.graph_bytes])
+    spans = {row[0]: (slice(row[4], row[4] + row[2]), row[5]) for row in section["weights"] if row[1] == "raw"}
+    assert spans.keys() == {"templates", "about and labels" if name == "texts" else "about"}
+    hit = set()
+    for seed in range(100):
+        mutant = reseal(content, random.Random(seed))
+        for kind, (span, crc) in spans.items():
+            if len(mutant) == len(content) and mutant[span] != content[span]:
+                hit.add(kind)
+                at = header.crc_offset + 4 * crc
+                assert int.from_bytes(mutant[at : at + 4], "little") == crc32c(mutant[span])
+    assert hit == spans.keys()

@@ -14,7 +14,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import flexnn
-from flexnn.graph.labels import Mappings
+from flexnn.artifact.about_weight import about_weight
+from flexnn.graph.labels import Labels, Mappings
 from flexnn.ort import InferenceSession
 from tests.graph.test_classic import numbers, trees
 from tests.support.hangs import HANG_SECONDS
@@ -66,6 +67,7 @@ def test_labels_are_onnxruntimes(kind: str, rows: int | str, labels: Any, tmp_pa
     want_labels, want = theirs.run(None, {"x": x})
     with flexnn.Session(flexnn.compile(path)) as session:
         assert [port.type for port in session.get_outputs()] == [port.type for port in theirs.get_outputs()]
+        assert [port.numpy_dtype for port in session.get_outputs()] == [np.int64, np.float32]
         for _ in range(3):  # runs that repeat another give labels, too
             got_labels, got = session.run(None, {"x": x})
             assert (got_labels.dtype, got_labels.tolist()) == (want_labels.dtype, want_labels.tolist())
@@ -102,3 +104,66 @@ def test_run_saves_labels_and_scores(labels: Any, tmp_path: Path) -> None:
         assert saved["label"].tolist() == best.tolist()
         names = saved["probabilities.labels"].tolist()
         assert [dict(zip(names, row, strict=True)) for row in saved["probabilities"].tolist()] == list(rows)
+
+
+def zipped(labels: list[str], shape: list[int | str], *, behind: str = "") -> onnx.ModelProto:
+    """A ZipMap of an input, or of what an operator makes of one."""
+    nodes = [helper.make_node(behind, ["x"], ["scores"])] if behind else []
+    scores = "scores" if behind else "x"
+    nodes.append(helper.make_node("ZipMap", [scores], ["y"], domain="ai.onnx.ml", classlabels_strings=labels))
+    score = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    mapping = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.STRING, score))
+    x, y = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape), helper.make_value_info("y", mapping)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.parametrize("behind", ["", "Softmax"])
+@pytest.mark.parametrize("columns", [3, 4])
+def test_each_score_has_a_label(columns: int, behind: str, tmp_path: Path) -> None:
+    """Two rows of three scores were three of two; onnxruntime refuses them when it runs."""
+    x = np.arange(2 * columns, dtype=np.float32).reshape(2, columns)
+    for shape in ([2, columns], ["n", columns], ["n", "scores"]):
+        (tmp_path / "m.onnx").write_bytes(zipped(TEXTS[:2], shape, behind=behind).SerializeToString())
+        with pytest.raises(flexnn.FlexNNError, match=r"labels for scores|does not reshape"):  # noqa: SIM117
+            with flexnn.Session(flexnn.compile(tmp_path / "m.onnx")) as session:
+                session.run(None, {"x": x})
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 3), (0, 3)])
+def test_rows_of_scores(shape: tuple[int, ...], tmp_path: Path) -> None:
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    (tmp_path / "m.onnx").write_bytes(zipped(TEXTS, ["n", 3][-len(shape) :]).SerializeToString())
+    theirs = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    with flexnn.Session(flexnn.compile(tmp_path / "m.onnx")) as session:
+        assert list(session.run(None, {"x": x})[0]) == theirs.run(None, {"x": x})[0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"number": Labels("texts", ["a", "b"])}, "a number is none of 2 labels"),
+        ({"scores": Labels("texts", ["a"])}, "'scores' has texts as labels, which are none of f32"),
+        ({"scores": Labels("mappings", ["a", "b"])}, r"scores of shape \[2, 3\] have 2 labels"),
+        ({"number": Labels("mappings", ["a"])}, "'number' has mappings as labels"),
+        ({"scores": Labels("words", ["a"])}, "'scores' has words as labels"),
+        ({"x": Labels("words", ["a"])}, "'x' has words as labels"),
+        ({"i": Labels("mappings", ["a"])}, "'i' has mappings as labels"),
+    ],
+)
+def test_forged_labels(
+    labels: dict[str, Labels], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels in an artifact that do not fit its values: they gave an IndexError, or rows of other scores."""
+    monkeypatch.setattr(
+        "flexnn.artifact.about_weight.about_weight", lambda about: about_weight(about._replace(labels=labels))
+    )
+    nodes = [helper.make_node("Identity", ["i"], ["number"]), helper.make_node("Relu", ["x"], ["scores"])]
+    kinds = {"i": TensorProto.INT64, "x": TensorProto.FLOAT, "number": TensorProto.INT64, "scores": TensorProto.FLOAT}
+    ports = [helper.make_tensor_value_info(name, kind, ["n", 3]) for name, kind in kinds.items()]
+    graph = helper.make_graph(nodes, "g", ports[:2], ports[2:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    artifact = flexnn.compile(tmp_path / "m.onnx")
+    feed = {"i": np.array([[0, 1, 5]] * 2), "x": np.ones((2, 3), np.float32)}
+    with pytest.raises(flexnn.FlexNNError, match=message), flexnn.Session(artifact) as session:
+        session.run(None, feed)

@@ -209,3 +209,13 @@ def test_models_that_need_the_texts_themselves(nodes: list[Any], says: str, outp
     (tmp_path / "m.onnx").write_bytes(wrong(nodes, **outputs))
     with pytest.raises(GraphError, match=says):
         load_model(tmp_path / "m.onnx")
+
+
+def test_more_texts_than_a_reader_takes_do_not_compile(tmp_path: Path) -> None:
+    """They made an artifact that no session opened."""
+    known = [f"{i:04d}{'ä' * 1500}" for i in range(1000)]
+    (tmp_path / "m.onnx").write_bytes(
+        one_node("LabelEncoder", {"x": texts(3)}, [I64], ml=2, keys_strings=known, values_int64s=[*range(len(known))])
+    )
+    with pytest.raises(flexnn.FlexNNError, match="texts that the model knows"):
+        flexnn.compile(tmp_path / "m.onnx")

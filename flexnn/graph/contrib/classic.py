@@ -126,6 +126,10 @@ def zip_map(e: Expansion) -> None:
     names: list[str] | list[int] = texts(e, "classlabels_strings") or integers(e, "classlabels_int64s").tolist()
     if not 1 <= len(names) <= LABELS_MAX:
         raise e.error(f"{len(names)} labels; 1 to {LABELS_MAX} are supported")
+    dims = e.dims(0)
+    if dims is not None and (len(dims) not in (1, 2) or (isinstance(dims[-1], int) and dims[-1] != len(names))):
+        raise e.error(f"{len(names)} labels for scores of shape {list(dims)}")
     e.shared.labels[e.output(0)] = Labels("mappings", names)
-    shape = e.array(np.array([-1, len(names)], np.int64))
+    rows = 1 if dims is not None and len(dims) == 1 else 0
+    shape = e.array(np.array([rows, len(names)], np.int64))  # 0: as many as before, so a row has a score for each
     e.add("Reshape", e.input(0), shape, output=e.output(0))
