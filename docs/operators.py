@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx.defs
 
 from flexnn.graph import support, supported
-from flexnn.graph.model import OPSET_MAX
+from flexnn.graph.stated import OPSET_MAX
 
 PAGE = Path(__file__).with_name("operators.md")
 DOMAINS = {"": "ai.onnx", "ai.onnx.ml": "ai.onnx.ml", "com.microsoft": "com.microsoft"}

@@ -25,6 +25,8 @@ from flexnn.errors import one_line, printable
 from flexnn.system.limits import Limits
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from flexnn.graph.beside import Beside
 
 LATER = "FLEXNN_LATER"
@@ -45,13 +47,14 @@ _GARBAGE = 50_000, 20, 50
 
 def main() -> int:
     """Make what the last argument asks for; return the exit status."""
-    _lighten()
+    _lighten("onnx", "onnx_pb")
+    core = _lighten("flexnn._core", "_core")
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
     status = 2
     rest = None
     try:
-        text, rest = _made(json.loads(sys.argv[-1]))
+        text, rest = _made(json.loads(sys.argv[-1]), core)
         status = 0
     except (ValueError, OSError) as error:
         text = f"error: {one_line(error)}"
@@ -86,18 +89,28 @@ def _goes_on() -> bool:
     return True
 
 
-def _lighten() -> None:
-    """Let ``import onnx`` make, in this process, only the classes of messages: the modules that the package imports
-    beside them take longer than reading a small model. They can be imported by name.
+def _lighten(name: str, module: str) -> ModuleType | None:
+    """Let importing the package ``name`` make, in this process, only the names of one module of it: what the package's
+    own module imports beside that takes longer than reading a small model. The others can be imported by name. Return
+    the package; None: it is not installed, or made in another way.
     """
     try:
-        spec = importlib.util.find_spec("onnx")
+        spec = importlib.util.find_spec(name)
         assert spec is not None
-        package = sys.modules["onnx"] = importlib.util.module_from_spec(spec)
-        messages = importlib.import_module("onnx.onnx_pb")
-        vars(package).update({name: value for name, value in vars(messages).items() if not name.startswith("_")})
-    except Exception:  # not installed, or made in another way
-        sys.modules.pop("onnx", None)
+        package = sys.modules[name] = importlib.util.module_from_spec(spec)
+        found = importlib.import_module(f"{name}.{module}")
+        vars(package).update({key: value for key, value in vars(found).items() if not key.startswith("_")})
+    except Exception:
+        sys.modules.pop(name, None)
+        return None
+    return package
+
+
+def _complete(package: ModuleType) -> None:
+    """Run the own module of a package that was lightened."""
+    assert package.__spec__ is not None
+    assert package.__spec__.loader is not None
+    package.__spec__.loader.exec_module(package)
 
 
 def _beside(model: str) -> Beside | None:
@@ -131,11 +144,16 @@ def _may_leave() -> bool:
         return limits.free() >= LATER_BYTES
 
 
-def _made(asked: dict[str, Any]) -> tuple[str, Callable[[], None] | None]:
+def _made(asked: dict[str, Any], core: ModuleType | None) -> tuple[str, Callable[[], None] | None]:
+    """Make what is asked for; return the artifact's name, and what is left. ``core``: the C core's package, which was
+    lightened: numpy comes with it, when the process beside has begun.
+    """
     model, note = asked["model"], asked["note"]
     shapes = {str(name): tuple(dims) for name, dims in asked["shapes"].items()}
     may_leave = _may_leave()
     beside = _beside(model) if may_leave else None
+    if core is not None:
+        _complete(core)
     start_new_thread(_load, ())
     from flexnn.keeping import Waited, keep
 

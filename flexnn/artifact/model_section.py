@@ -15,20 +15,12 @@ from numpy.typing import NDArray
 from flexnn.graph.attributes import INT_MAX, int_in, ints_in, name_of, row_of
 from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ir import DTYPES, RANK_MAX, AbsentError, Array, Weight
-from flexnn.graph.model import (
-    NESTING_MAX,
-    OPSET_MAX,
-    OPSET_MIN,
-    Constant,
-    Model,
-    ModelAttr,
-    ModelGraph,
-    ModelNode,
-)
+from flexnn.graph.model import Constant, Model, ModelAttr, ModelGraph, ModelNode
 from flexnn.graph.pack import PackedSource
 from flexnn.graph.ports import Port
 from flexnn.graph.sources import ArraySource, HeldSource, MadeSource, MappedSource, ModelSource
 from flexnn.graph.state import KV_CAPACITY_MAX
+from flexnn.graph.stated import NESTING_MAX, OPSET_MAX, OPSET_MIN
 from flexnn.graph.tied import mark_tied
 from flexnn.graph.weight_form import FORMS
 from flexnn.quick_dataclass import quick_dataclass

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from .ir import Graph, GraphError
+from .stated import GraphError
 
 if TYPE_CHECKING:
     from .beside import Beside
     from .coverage import Support
+    from .ir import Graph
     from .model import Model
 
-__all__ = ["Graph", "GraphError", "bind_shapes", "load_model", "load_onnx", "support", "supported"]
+__all__ = ["GraphError", "bind_shapes", "load_model", "load_onnx", "support", "supported"]
 
 
 def load_model(path: str, *, follow_links: bool = False, beside: Beside | None = None) -> Model:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from .descriptor import Descriptor
 
 if TYPE_CHECKING:
-    from .checked import Checked
-    from .onnx_file import OnnxFile
+    from .onnx_file import Checked, OnnxFile
 
 SECONDS = 120
 """Most time of a CPU that the process takes."""
@@ -59,8 +58,7 @@ class Beside:
             return None
         import onnx
 
-        from .checked import Checked
-        from .onnx_file import OnnxFile
+        from .onnx_file import Checked, OnnxFile
         from .ports import Port
 
         model, bulk, about, opset, outputs = marshal.loads(said)

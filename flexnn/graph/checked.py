@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from .declared import infer_outputs
-from .ir import GraphError
 from .node_order import sort_nodes
-from .onnx_file import OnnxFile
-from .ports import Port
+from .onnx_file import Checked, OnnxFile
 from .standard import check_standard
 from .standard.versions import opset_of
-
-
-class Checked(NamedTuple):
-    """Facts of a model that was checked."""
-
-    opset: int
-    """Version of the default domain."""
-    outputs: list[Port]
+from .stated import GraphError
 
 
 def check_onnx(file: OnnxFile) -> Checked:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import onnx
 
-from .ir import RANK_MAX, GraphError
-from .model import dtype_name
 from .ports import Dim, Port
+from .stated import RANK_MAX, GraphError, dtype_name
 
 DIM_MAX = 1 << 40
 NODES_AT_ONCE = 4096

@@ -7,7 +7,7 @@ import os
 from flexnn._core import OpenFile
 from flexnn.apart import apart
 
-from .ir import GraphError
+from .stated import GraphError
 
 CACHED_BYTES = 32 << 20
 """Most bytes that are copied from the page cache at once: no signal is seen meanwhile."""

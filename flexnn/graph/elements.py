@@ -20,8 +20,9 @@ from .element import Bounds, Element, Truth
 from .evaluate import evaluate
 from .ir import DTYPES, Array, Graph, GraphError
 from .lower import Const, Value, array_const, depends, is_sizes, sizes_const
-from .model import ModelNode, dtype_name
+from .model import ModelNode
 from .size_fold import MOVES
+from .stated import dtype_name
 
 FEW = 64
 """Most elements of a value that are followed."""

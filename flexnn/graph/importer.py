@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -14,17 +13,15 @@ from .contrib import EXPANSIONS, Expansion, Shared
 from .declared import DIM_MAX, declared_port
 from .ir import RANK_MAX, GraphError, WeightSource
 from .labels import Labels
-from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, dtype_name
-from .onnx_file import OnnxFile
+from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode
+from .onnx_file import Checked, OnnxFile
 from .ports import Port
 from .single import mark_single
 from .sources import ArraySource, ModelSource
+from .stated import dtype_name
 from .tensors import value_of
 from .texts import follow, is_text, texts_of, words
 from .tied import mark_tied
-
-if TYPE_CHECKING:
-    from .checked import Checked
 
 _DEFAULT = ("", "ai.onnx")
 _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from flexnn.errors import FlexNNError
 from flexnn.quick_dataclass import quick_dataclass
+
+from .stated import RANK_MAX as RANK_MAX
+from .stated import TENSOR_BYTES_MAX as TENSOR_BYTES_MAX
+from .stated import GraphError as GraphError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,10 +30,6 @@ if TYPE_CHECKING:
 Attr = int | float | str | list[int]
 Shape = tuple[int, ...]
 Array = np.ndarray
-
-RANK_MAX = 8
-"""Dimensions of a tensor."""
-TENSOR_BYTES_MAX = 1 << 40
 
 DTYPES: dict[str, np.dtype] = {
     "f32": np.dtype("<f4"),
@@ -50,10 +49,6 @@ DTYPES: dict[str, np.dtype] = {
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 NARROW = "u8", "i8"
 """Types that quantised activations have."""
-
-
-class GraphError(FlexNNError, ValueError):
-    """A model or graph that cannot be used; the message is one line naming what and where."""
 
 
 class AbsentError(GraphError):

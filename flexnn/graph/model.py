@@ -13,30 +13,8 @@ from math import prod
 from flexnn.quick_dataclass import quick_dataclass
 
 from .about import About
-from .ir import DTYPES, GraphError, WeightSource
+from .ir import DTYPES, WeightSource
 from .ports import Port
-
-OPSET_MIN, OPSET_MAX = 6, 28
-"""Versions of the default domain whose operators are known."""
-IR_VERSION_MAX = 14
-"""Newest version of the format: a newer one may state what nothing here reads."""
-NAME_MAX = 2048
-"""Characters of a name in a model. Those in an artifact, of which it takes twice as many, are made of them."""
-NESTING_MAX = 64
-"""Depth of graphs inside graphs."""
-
-_DTYPE_NAMES = {1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64"}
-_DTYPE_NAMES |= {12: "u32", 13: "u64"}
-_OTHER_TYPES = {8: "STRING", 14: "COMPLEX64", 15: "COMPLEX128", 16: "BFLOAT16"}
-"""TensorProto.DataType (onnx.proto) that cannot be computed with; there are more, of 8 bits and fewer."""
-
-
-def dtype_name(number: int, what: str) -> str:
-    """The name of TensorProto.DataType ``number`` in ir.DTYPES. Raises GraphError naming ``what``."""
-    name = _DTYPE_NAMES.get(number)
-    if name is None:
-        raise GraphError(f"{what}: data type {_OTHER_TYPES.get(number, number)} is not supported")
-    return name
 
 
 @quick_dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .ir import GraphError
+from .stated import GraphError
 
 if TYPE_CHECKING:
     import onnx

@@ -14,21 +14,22 @@ import re
 import stat
 from dataclasses import field
 from math import prod
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from flexnn._core import OpenFile
 from flexnn.quick_dataclass import quick_dataclass
 
-from .about import About
 from .allowance import allowance
 from .descriptor import Descriptor
-from .ir import DTYPES, TENSOR_BYTES_MAX, GraphError, WeightSource
-from .model import NAME_MAX, NESTING_MAX, dtype_name
-from .sources import ArraySource, FileSource
-from .tensors import numbers_of
+from .ports import Port
+from .stated import NAME_MAX, NESTING_MAX, TENSOR_BYTES_MAX, GraphError, dtype_name
+
+if TYPE_CHECKING:
+    from .about import About
+    from .ir import WeightSource
 
 BULK_BYTES = 64 << 10
 """Tensor data from this size on stay in the file."""
@@ -86,6 +87,12 @@ class OnnxFile:
 
     def source(self, tensor: onnx.TensorProto) -> tuple[tuple[int, ...], str, WeightSource]:
         """Shape, dtype and source of a tensor of ``model``. Raises GraphError."""
+        import numpy as np  # opening and checking a file do without, and what needs it
+
+        from .ir import DTYPES
+        from .sources import ArraySource, FileSource
+        from .tensors import numbers_of
+
         what = f"tensor {tensor.name!r}"
         shape = tuple(tensor.dims)
         dtype = dtype_name(tensor.data_type, what)
@@ -93,7 +100,8 @@ class OnnxFile:
         if any(d < 0 for d in shape) or nbytes > TENSOR_BYTES_MAX:
             raise GraphError(f"{what}: invalid shape {shape}")
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            return shape, dtype, self._external(tensor, shape, dtype, nbytes)
+            file, offset = self._external(tensor, nbytes)
+            return shape, dtype, FileSource(file, offset, DTYPES[dtype], shape)
         if tensor.doc_string:
             offset, size, number = self.bulk[int(tensor.doc_string)]
             if size != nbytes or (number != _RAW_DATA and _BULK_FIELDS[number] != tensor.data_type):
@@ -109,6 +117,8 @@ class OnnxFile:
 
     def says(self) -> About:
         """Return what the model says about itself; what is no text is left out."""
+        from .about import About
+
         said = onnx.ModelProto()
         with contextlib.suppress(DecodeError, UnicodeDecodeError):
             said.MergeFromString(b"".join(self.about.get(("model", 6), [])))
@@ -124,7 +134,8 @@ class OnnxFile:
             custom_metadata_map={_text(entry.key): _text(entry.value) for entry in said.metadata_props},
         )
 
-    def _external(self, tensor: onnx.TensorProto, shape: tuple[int, ...], dtype: str, nbytes: int) -> WeightSource:
+    def _external(self, tensor: onnx.TensorProto, nbytes: int) -> tuple[Descriptor, int]:
+        """Return the open file that holds a tensor's data, and where in it they lie."""
         what = f"tensor {tensor.name!r}"
         entries = {entry.key: entry.value for entry in tensor.external_data}
         try:
@@ -136,7 +147,15 @@ class OnnxFile:
         self.externals.add(entries["location"])
         if length != nbytes or offset < 0 or offset + length > file.size:
             raise GraphError(f"{what}: {length} bytes at {offset} of {file.path} ({file.size} bytes), needs {nbytes}")
-        return FileSource(file, offset, DTYPES[dtype], shape)
+        return file, offset
+
+
+class Checked(NamedTuple):
+    """Facts of an open model that was checked (checked.py)."""
+
+    opset: int
+    """Version of the default domain."""
+    outputs: list[Port]
 
 
 def _text(value: str | bytes) -> str:

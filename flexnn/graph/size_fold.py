@@ -21,9 +21,10 @@ from .ir import Array, Graph, GraphError, Shape
 from .late import KEPT_BYTES, Late, LateConstant, LateFold
 from .lower import LOWERINGS, OPERAND_BYTES, Const, Context, Value, array_const, depends, is_sizes, sizes_const
 from .lower.constant import same_number
-from .model import Constant, ModelNode, dtype_name
+from .model import Constant, ModelNode
 from .sizes import Size, least, most
 from .sources import ArraySource, KeptSource, ModelSource, SizesSource
+from .stated import dtype_name
 
 MOVES = {
     "Concat": 99, "Expand": 1, "Flatten": 1, "Gather": 1, "Identity": 1, "Reshape": 1, "Slice": 1, "Split": 1,

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import AttributeProto, TensorProto
 
 from .ir import DTYPES, Array, GraphError
-from .model import dtype_name
+from .stated import dtype_name
 
 _FIELDS = {"f32": "float_data", "f64": "double_data", "i32": "int32_data", "i64": "int64_data"}
 """Fields whose numbers have the type of the tensor."""

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flexnn.graph.descriptor import Descriptor
-from flexnn.graph.ir import TENSOR_BYTES_MAX, GraphError
-from flexnn.graph.model import NAME_MAX
+from flexnn.graph.stated import NAME_MAX, TENSOR_BYTES_MAX, GraphError
 from flexnn.quick_dataclass import quick_dataclass
 
 MAGIC = b"GGUF"

@@ -19,8 +19,8 @@ from flexnn.artifact import ArtifactError, model_section, open_artifact
 from flexnn.artifact.format import _FIELDS, ABOUT, HEADER_BYTES, LAYOUT, MAGIC, PAGE, VERSION, Header, is_onnx
 from flexnn.artifact.writer import write_artifact
 from flexnn.graph.ir import AbsentError, Weight
-from flexnn.graph.model import NESTING_MAX
 from flexnn.graph.sources import ArraySource
+from flexnn.graph.stated import NESTING_MAX
 
 from .test_artifact import SHA, forge, section_of, small_graph
 

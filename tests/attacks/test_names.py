@@ -16,7 +16,7 @@ import flexnn
 from flexnn import ort
 from flexnn.cli import main
 from flexnn.errors import TEXT_MAX, printable
-from flexnn.graph.model import NAME_MAX
+from flexnn.graph.stated import NAME_MAX
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\r\n\x9b31m\u202egnp.exe"
 """A name that clears the screen, sets the window's title, begins a line and turns the direction of text around."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import marshal
 import os
 import select
@@ -20,6 +21,7 @@ from flexnn.graph import GraphError, beside, load_model, onnx_file
 from flexnn.graph.beside import YOUNG_NS, Beside
 from flexnn.graph.dump import dump_model
 from flexnn.graph.tensors import numbers_of, value_of
+from flexnn.maker import LATER
 from tests.support.hangs import HANG_SECONDS, wait_until
 from tests.support.sessions import write_branched_model, write_model
 
@@ -30,6 +32,23 @@ from flexnn.graph.beside import Beside
 print(Beside(sys.argv[1])._process, flush=True)
 os._exit(0)
 """
+FIRST = """
+import os, sys
+flexnn = sys.modules["flexnn"] = type(sys)("flexnn")
+flexnn.__path__ = [sys.argv[2]]
+from flexnn import maker
+asked, end = os.getpid(), os._exit
+def ended(status):
+    path = os.path.join(sys.argv[1], "asked" if os.getpid() == asked else "beside")
+    modules = ("numpy", "flexnn.graph.checked", "flexnn.graph.importer")
+    if not os.path.exists(path):  # a process that goes on for later ends last
+        with open(path, "w") as file:
+            print(status, *(name for name in modules if name in sys.modules), file=file)
+    end(status)
+os._exit = ended
+maker.start()
+"""
+"""The program of the process that makes artifacts; both processes say what they have imported when they end."""
 
 
 def old(path: Path) -> str:
@@ -54,6 +73,20 @@ def test_the_model_is_the_one_that_reading_makes(tmp_path: Path, kind: str) -> N
     assert made.externals == wanted.externals == (("weights",) if kind == "external" else ())
     for name, constant in wanted.graph.constants.items():
         assert np.array_equal(made.graph.constants[name].source.load(), constant.source.load())
+
+
+def test_each_process_imports_what_it_needs(tmp_path: Path) -> None:
+    """It waited for numpy, which it does not need, and the other one imported the checks, too."""
+    path = tmp_path / "m.onnx"
+    write_branched_model(path, 3, batch="n")
+    asked = json.dumps({"model": old(path), "shapes": {}, "note": "", "terminal": None})
+    command = [sys.executable, "-P", "-c", FIRST, str(tmp_path), str(Path(beside.__file__).parents[1]), asked]
+    environment = {**os.environ, LATER: "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1].endswith(".flexnn")
+    if len(os.sched_getaffinity(0)) > 1:
+        assert (tmp_path / "asked").read_text().split() == ["0", "numpy", "flexnn.graph.importer"]
+        assert (tmp_path / "beside").read_text().split() == ["0", "flexnn.graph.checked"]
 
 
 def test_what_is_wrong_is_said_by_who_asked(tmp_path: Path) -> None:

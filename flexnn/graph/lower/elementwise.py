@@ -12,8 +12,8 @@ from flexnn._core import ENUMS
 from ..build import NO_ACT
 from ..evaluate.elementwise import converted
 from ..ir import DTYPES
-from ..model import dtype_name
 from ..operators import computes
+from ..stated import dtype_name
 from .constant import Const, of_integers, rescaled
 from .context import Context, Value, lowers
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..ir import DTYPES
-from ..model import Constant, dtype_name
+from ..model import Constant
+from ..stated import dtype_name
 from .constant import Const
 from .context import Context, Lowering, Value, lowers
 from .shape import expanded, progression

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..ir import Attr
-from ..model import dtype_name
+from ..stated import dtype_name
 from .constant import DOUBLE_BLOCK, Const, of_blocks, of_integers, stored_form
 from .context import Context, Value, lowers
 from .convolution import convolve

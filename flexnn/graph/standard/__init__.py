@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import onnx
 
-from ..ir import GraphError
+from ..stated import GraphError
 from .graphs import GraphChecker
 from .schemas import Schemas
 from .versions import check_versions

@@ -11,7 +11,7 @@ from onnx import AttributeProto
 
 from flexnn.quick_dataclass import quick_dataclass
 
-from ..ir import GraphError
+from ..stated import GraphError
 from .names import node_error
 
 Dims = tuple[int | None, ...]

@@ -8,7 +8,7 @@ from math import prod
 
 import onnx
 
-from ..ir import TENSOR_BYTES_MAX, GraphError
+from ..stated import TENSOR_BYTES_MAX, GraphError
 from .bodies import CONTROL, check_bodies
 from .names import node_error, tensor_text, type_text, where
 from .nodes import check_attributes, check_node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto
 
-from ..ir import GraphError
+from ..stated import GraphError
 
 
 def where(node: onnx.NodeProto) -> str:

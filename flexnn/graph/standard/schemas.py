@@ -11,7 +11,7 @@ from onnx import AttributeProto, defs
 
 from flexnn.quick_dataclass import quick_dataclass
 
-from ..ir import GraphError
+from ..stated import GraphError
 
 CONTRIB = "com.microsoft"
 _KEPT = ("GroupNormalization",)

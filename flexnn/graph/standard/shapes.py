@@ -6,11 +6,11 @@ A dimension that is not known is None. What a model declares of other values is 
 from __future__ import annotations
 
 from math import prod
+from struct import unpack
 
 import onnx
 from onnx import AttributeProto, TensorProto
 
-from ..tensors import numbers_of
 from .fits import BROADCAST, WINDOWED, Dims, Operands, check_fit
 
 _SAME = {
@@ -27,7 +27,11 @@ _RANK = {"DepthToSpace", "Pad", "Resize", "Slice", "SpaceToDepth", "Split", "Top
 """Operators of whose outputs only the rank is that of the first input."""
 _VALUES_MAX = 1 << 10
 """Most elements of a constant whose integers are looked at."""
-_INTEGERS = (TensorProto.INT64, TensorProto.INT32)
+_INTEGERS: dict[int, tuple[str, str, int]] = {
+    TensorProto.INT64: ("int64_data", "q", 8),
+    TensorProto.INT32: ("int32_data", "i", 4),
+}
+"""Types of the integers that are looked at: the field that holds them, and how raw bytes do."""
 
 
 class Shapes:
@@ -47,11 +51,11 @@ class Shapes:
         """Note the shape of a constant, and its numbers if they are few integers."""
         self._dims[name] = tuple(tensor.dims)
         is_few = len(tensor.dims) < 2 and all(0 <= d <= _VALUES_MAX for d in tensor.dims)
-        if tensor.data_type in _INTEGERS and is_few and tensor.data_location != TensorProto.EXTERNAL:
-            try:
-                self._ints[name] = [int(v) for v in numbers_of(tensor).reshape(-1)]
-            except (ValueError, TypeError):  # reading it says what is wrong
-                return
+        is_here = tensor.data_location != TensorProto.EXTERNAL and not tensor.HasField("segment")
+        if tensor.data_type in _INTEGERS and is_few and is_here:
+            values = _integers(tensor)
+            if len(values) == prod(tensor.dims):  # else reading it says what is wrong
+                self._ints[name] = values
 
     def check(self, node: onnx.NodeProto, version: int) -> None:
         """Check a node that fits its schema, and note the shapes of its outputs. Raises GraphError."""
@@ -77,6 +81,15 @@ class Shapes:
         elif "value_ints" in attributes:
             self._ints[name] = list(attributes["value_ints"].ints)
             self._dims[name] = (len(self._ints[name]),)
+
+
+def _integers(tensor: TensorProto) -> list[int]:
+    """Return the integers of a tensor whose data lie in the model, without numpy; none where they are damaged."""
+    field, kind, nbytes = _INTEGERS[tensor.data_type]
+    if not tensor.HasField("raw_data"):
+        return list(getattr(tensor, field))
+    raw = tensor.raw_data
+    return list(unpack(f"<{len(raw) // nbytes}{kind}", raw)) if len(raw) % nbytes == 0 else []
 
 
 def _made(o: Operands) -> Dims | None:

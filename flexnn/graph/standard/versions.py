@@ -5,8 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import defs
 
-from ..ir import GraphError
-from ..model import IR_VERSION_MAX, OPSET_MAX, OPSET_MIN
+from ..stated import IR_VERSION_MAX, OPSET_MAX, OPSET_MIN, GraphError
 
 OPSET_OF_EXPANSIONS = 21
 """Version of the default domain for models that have only operators of others, which become operators of it."""
