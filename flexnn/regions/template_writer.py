@@ -28,8 +28,10 @@ from .templates import SegmentTemplate, Trace
 
 ARRAY_BYTES_MAX = 1 << 20
 """Most bytes of an array in a template; those with larger ones are not stored."""
-BYTES_MAX = 2 << 20
-"""Most bytes of all templates of a model; those traced last are left out."""
+BYTES_MAX, NODE_BYTES, LARGEST = 2 << 20, 1 << 10, 7 << 19
+"""Most bytes of all templates of a model, or so many for each of its nodes where that is more, but never more than
+readers take (4 MiB; these are estimates). A node takes 0.9 KB in a template; those traced last are left out.
+"""
 ALIGN = 8
 """Alignment of arrays, and bytes of the length of the JSON."""
 ARRAYS = {dtype.str: dtype for dtype in DTYPES.values()}
@@ -72,6 +74,7 @@ class _Writer:
     def __init__(self, region: Region, key_of: KeyOf) -> None:
         self._regions = list(region.walk())
         self._nodes = {id(n): (i, k) for i, r in enumerate(self._regions) for k, n in enumerate(r.nodes)}
+        self._most = min(max(BYTES_MAX, NODE_BYTES * len(self._nodes)), LARGEST)
         self._key_of = key_of
         self._arrays: dict[tuple[str, tuple[int, ...], bytes], int] = {}
         self._templates: list[Any] = []
@@ -91,7 +94,7 @@ class _Writer:
             self._size += len(json.dumps(head))
             sizes = [len(raw) for _, _, raw in self._arrays]
             self._used += len(body) + sum(sizes[number] for number in head["replay"])
-            if self._size > BYTES_MAX or self._used > USES // 2 * self._size:  # half: sizes are estimates
+            if self._size > self._most or self._used > USES // 2 * self._size:  # half: sizes are estimates
                 raise UnstorableError("the templates are too large")
             if max(map(parsed_bytes, (body, self._listed([*self._templates, head])))) > PARSED_BYTES_MAX:
                 raise UnstorableError("the templates take too much memory where they are read")

@@ -190,7 +190,7 @@ def test_a_damaged_template_fails_its_checksum(tmp_path: Path) -> None:
 
 def test_a_model_without_templates_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CASES["recurrent"][0]()
-    monkeypatch.setattr("flexnn.regions.template_writer.BYTES_MAX", 0)
+    monkeypatch.setattr("flexnn.regions.template_writer.LARGEST", 0)
     path = compiled(tmp_path, model)
     with open_artifact(path) as artifact:
         contents = artifact.contents
