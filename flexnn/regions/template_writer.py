@@ -19,7 +19,7 @@ from flexnn.graph.likeness import Skeleton, likeness, skeleton
 from flexnn.graph.parsed import parsed_bytes
 from flexnn.graph.sources import KeptSource, ModelSource
 from flexnn.graph.template import Template
-from flexnn.graph.template_reader import layout
+from flexnn.graph.template_reader import LATE_DEPTH_MAX, layout
 
 from .keys import Marks
 from .region import Region
@@ -224,9 +224,11 @@ class _Writer:
             return ["constant", source.index]
         return ["array", self._array(np.asarray(source.load()))]
 
-    def _late(self, late: Late | Array | None) -> Any:
+    def _late(self, late: Late | Array | None, depth: int = 0) -> Any:
         if late is None:
             return None
+        if depth > LATE_DEPTH_MAX:
+            raise UnstorableError("a constant is made of constants of constants and so on")
         if isinstance(late, np.ndarray):
             return ["array", self._small(late)]
         if isinstance(late, LateSizes):
@@ -236,16 +238,17 @@ class _Writer:
                 raise UnstorableError("a constant that the artifact does not hold")
             return ["constant", late.source.index, list(late.shape)]
         if isinstance(late, LateShape):
-            return ["shape", self._late(late.base), late.shape]
+            return ["shape", self._late(late.base, depth + 1), late.shape]
         if isinstance(late, LateMap):
             if isinstance(late.function, Transposed):
-                return ["transpose", self._late(late.base), list(late.function.perm)]
+                return ["transpose", self._late(late.base, depth + 1), list(late.function.perm)]
             if isinstance(late.function, Row):
-                return ["row", self._late(late.base), [late.function.index, int(late.function.keeps)]]
+                return ["row", self._late(late.base, depth + 1), [late.function.index, int(late.function.keeps)]]
             raise UnstorableError(f"a function without a name: {late.function}")
         if id(late.node) not in self._nodes:
             raise UnstorableError("a node that is not the model's")
-        return ["fold", *self._nodes[id(late.node)], late.output, [self._late(value) for value in late.inputs]]
+        inputs = [self._late(value, depth + 1) for value in late.inputs]
+        return ["fold", *self._nodes[id(late.node)], late.output, inputs]
 
 
 def _dump_marks(marks: Marks) -> list[list[Any]]:
