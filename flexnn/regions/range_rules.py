@@ -14,6 +14,10 @@ from flexnn.quick_dataclass import quick_dataclass
 
 FEW = 64
 """Most elements of a value that have ranges of their own; more have one in common."""
+MANY, EACH = 8, 8
+"""Terms from which a sum is guessed, and the most that they are each. A word may take 50 frames of a sentence, but all
+of its words do not; a budget for that would be more than any run takes.
+"""
 
 
 @quick_dataclass(frozen=True, slots=True)
@@ -230,14 +234,17 @@ def _among(g: Given) -> Range:
 
 @_rule("ReduceSum", "CumSum", "ReduceL1")
 def _total(g: Given) -> Range:
-    """A sum has at most as many terms as there are elements, and none is left where an axis is empty."""
+    """A sum has at most as many terms as there are elements, and none is left where an axis is empty. What many terms
+    that may be large make together is guessed.
+    """
     x = hull(g.of(0))
     if g.node.op_type == "ReduceL1":
         x = uniform(0, max(abs(float(x.least)), abs(float(x.most))))
     terms = g.size(0)
     if g.node.op_type != "CumSum" and g.made:
         terms = terms // max(prod(g.made), 1)
-    return uniform(min(0.0, float(x.least) * terms), max(0.0, float(x.most) * terms))
+    each = min(float(x.most), EACH) if np.isfinite(x.most) and terms >= MANY else float(x.most)
+    return uniform(min(0.0, float(x.least) * terms), max(0.0, each * terms))
 
 
 @_rule("Where")

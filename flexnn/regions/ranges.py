@@ -1,7 +1,8 @@
 """Ranges: the least and the most that numbers can be which only a run knows, for sizes that data decide.
 
 They are asked for, and computed backwards through the nodes of the model: a count is at most as many elements as there
-are, a remainder is below its divisor, a trip count comes from numbers that were clipped.
+are, a remainder is below its divisor, a trip count comes from numbers that were clipped. Only sums of many numbers that
+may be large are guessed.
 """
 
 from __future__ import annotations

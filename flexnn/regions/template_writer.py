@@ -19,7 +19,7 @@ from flexnn.graph.likeness import Skeleton, likeness, skeleton
 from flexnn.graph.parsed import parsed_bytes
 from flexnn.graph.sources import KeptSource, ModelSource
 from flexnn.graph.template import Template
-from flexnn.graph.template_reader import layout
+from flexnn.graph.template_reader import LATE_DEPTH_MAX, layout
 
 from .keys import Marks
 from .region import Region
@@ -28,8 +28,10 @@ from .templates import SegmentTemplate, Trace
 
 ARRAY_BYTES_MAX = 1 << 20
 """Most bytes of an array in a template; those with larger ones are not stored."""
-BYTES_MAX = 2 << 20
-"""Most bytes of all templates of a model; those traced last are left out."""
+BYTES_MAX, NODE_BYTES, LARGEST = 2 << 20, 1 << 10, 7 << 19
+"""Most bytes of all templates of a model, or so many for each of its nodes where that is more, but never more than
+readers take (4 MiB; these are estimates). A node takes 0.9 KB in a template; those traced last are left out.
+"""
 ALIGN = 8
 """Alignment of arrays, and bytes of the length of the JSON."""
 ARRAYS = {dtype.str: dtype for dtype in DTYPES.values()}
@@ -72,6 +74,7 @@ class _Writer:
     def __init__(self, region: Region, key_of: KeyOf) -> None:
         self._regions = list(region.walk())
         self._nodes = {id(n): (i, k) for i, r in enumerate(self._regions) for k, n in enumerate(r.nodes)}
+        self._most = min(max(BYTES_MAX, NODE_BYTES * len(self._nodes)), LARGEST)
         self._key_of = key_of
         self._arrays: dict[tuple[str, tuple[int, ...], bytes], int] = {}
         self._templates: list[Any] = []
@@ -91,7 +94,7 @@ class _Writer:
             self._size += len(json.dumps(head))
             sizes = [len(raw) for _, _, raw in self._arrays]
             self._used += len(body) + sum(sizes[number] for number in head["replay"])
-            if self._size > BYTES_MAX or self._used > USES // 2 * self._size:  # half: sizes are estimates
+            if self._size > self._most or self._used > USES // 2 * self._size:  # half: sizes are estimates
                 raise UnstorableError("the templates are too large")
             if max(map(parsed_bytes, (body, self._listed([*self._templates, head])))) > PARSED_BYTES_MAX:
                 raise UnstorableError("the templates take too much memory where they are read")
@@ -221,9 +224,11 @@ class _Writer:
             return ["constant", source.index]
         return ["array", self._array(np.asarray(source.load()))]
 
-    def _late(self, late: Late | Array | None) -> Any:
+    def _late(self, late: Late | Array | None, depth: int = 0) -> Any:
         if late is None:
             return None
+        if depth > LATE_DEPTH_MAX:
+            raise UnstorableError("a constant is made of constants of constants and so on")
         if isinstance(late, np.ndarray):
             return ["array", self._small(late)]
         if isinstance(late, LateSizes):
@@ -233,16 +238,17 @@ class _Writer:
                 raise UnstorableError("a constant that the artifact does not hold")
             return ["constant", late.source.index, list(late.shape)]
         if isinstance(late, LateShape):
-            return ["shape", self._late(late.base), late.shape]
+            return ["shape", self._late(late.base, depth + 1), late.shape]
         if isinstance(late, LateMap):
             if isinstance(late.function, Transposed):
-                return ["transpose", self._late(late.base), list(late.function.perm)]
+                return ["transpose", self._late(late.base, depth + 1), list(late.function.perm)]
             if isinstance(late.function, Row):
-                return ["row", self._late(late.base), [late.function.index, int(late.function.keeps)]]
+                return ["row", self._late(late.base, depth + 1), [late.function.index, int(late.function.keeps)]]
             raise UnstorableError(f"a function without a name: {late.function}")
         if id(late.node) not in self._nodes:
             raise UnstorableError("a node that is not the model's")
-        return ["fold", *self._nodes[id(late.node)], late.output, [self._late(value) for value in late.inputs]]
+        inputs = [self._late(value, depth + 1) for value in late.inputs]
+        return ["fold", *self._nodes[id(late.node)], late.output, inputs]
 
 
 def _dump_marks(marks: Marks) -> list[list[Any]]:

@@ -241,3 +241,44 @@ def test_a_tensor_of_more_bytes_than_there_are_addresses(tmp_path: Path) -> None
     assert error.value.minimum > 12 << 62
     with opened(tmp_path, model) as session, pytest.raises(flexnn.FlexNNError, match=r"'tiles': .* too big"):
         session.run(None, feed)
+
+
+def spoken() -> onnx.ModelProto:
+    """Words, each of which takes 1 to 50 frames of sound, as its number tells; products make features of frames."""
+    nodes = [
+        node("Abs", ["words"], ["told"]),
+        node("Clip", ["told", "least", "most"], ["frames"]),
+        node("ReduceSum", ["frames"], ["total"], keepdims=0),
+        node("Cast", ["total"], ["length"], to=I64),
+        node("Range", ["nought", "length", "one"], ["times"]),
+        node("Cast", ["times"], ["float"], to=F32),
+        node("Unsqueeze", ["float", "last"], ["column"]),
+        node("MatMul", ["column", "first"], ["rows"]),
+        node("MatMul", ["rows", "weights"], ["features"]),
+        node("ReduceMax", ["features"], ["y"], axes=[0], keepdims=0),
+    ]
+    constants = {
+        "least": np.array(1, np.float32),
+        "most": np.array(50, np.float32),
+        "nought": np.array(0, np.int64),
+        "one": np.array(1, np.int64),
+        "last": np.array([1], np.int64),
+        "first": np.abs(numbers(1, 512)),
+        "weights": np.abs(numbers(512, 2048)),
+    }
+    return model_of(graph_of(nodes, [value("words", F32, ["n"])], [value("y", F32, [2048])], constants))
+
+
+def test_what_all_words_may_take_is_no_budget(tmp_path: Path) -> None:
+    """A text of 600 words was refused with a number for 30,000 frames, ten times what the session takes without a limit
+    for its 2,500.
+    """
+    model, feed = spoken(), {"words": np.arange(600, dtype=np.float32) % 9}
+    feed["words"][0] = 50
+    with opened(tmp_path, model) as session:
+        check_run(session, model, feed)
+    artifact = tmp_path / "m.flexnn"
+    wanted, owned, _ = ran(artifact, feed, None)
+    named = refused(artifact, feed, 1)
+    assert named <= 2 * owned
+    np.testing.assert_allclose(ran(artifact, feed, named, 2)[0][0], wanted[0], rtol=1e-5)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -21,7 +22,7 @@ from flexnn.regions.scope import Scope, Value, is_few
 from flexnn.regions.template_reader import ALIGN, load_templates
 from flexnn.regions.templates import Templates
 from tests.regions.test_templates import CASES, Checked
-from tests.support.regions import Binds, check_run, compiled, graph_of, model_of, numbers, value
+from tests.support.regions import I64, Binds, check_run, compiled, graph_of, model_of, numbers, value
 
 SHAPES: dict[str, list[dict[str, tuple[int, ...]]]] = {
     "images": [{"x": (n, 3, 32 * h, 32 * w)} for n, h, w in ((1, 1, 2), (1, 3, 4), (2, 2, 3), (4, 1, 7), (1, 6, 2))],
@@ -190,7 +191,7 @@ def test_a_damaged_template_fails_its_checksum(tmp_path: Path) -> None:
 
 def test_a_model_without_templates_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = CASES["recurrent"][0]()
-    monkeypatch.setattr("flexnn.regions.template_writer.BYTES_MAX", 0)
+    monkeypatch.setattr("flexnn.regions.template_writer.LARGEST", 0)
     path = compiled(tmp_path, model)
     with open_artifact(path) as artifact:
         contents = artifact.contents
@@ -198,6 +199,78 @@ def test_a_model_without_templates_is_traced(tmp_path: Path, monkeypatch: pytest
         assert contents.templates == -1
     with flexnn.Session(path) as session:
         check_run(session, model, {"x": numbers(5, 2, 4)})
+
+
+def parts(count: int, *, known: bool = False) -> onnx.ModelProto:
+    """So many nodes, a number that only the run knows, and as many nodes over that many rows, which that number makes
+    alone if ``known``.
+    """
+    chains = [("x", "a"), ("rows", "b")]
+    before, behind = (
+        [
+            helper.make_node(("Sin", "Softsign")[i % 2], [f"{end}{i}" if i else begin], [f"{end}{i + 1}"])
+            for i in range(count)
+        ]
+        for begin, end in chains
+    )
+    counted = [
+        helper.make_node("Abs", [f"a{count}"], ["sizes"]),
+        helper.make_node("Ceil", ["sizes"], ["ones"]),
+        helper.make_node("ReduceSum", ["ones"], ["total"], keepdims=0),
+        helper.make_node("Cast", ["total"], ["length"], to=I64),
+        helper.make_node("Range", ["nought", "length", "one"], ["times"]),
+        helper.make_node("Cast", ["times"], ["float"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["float", "float" if known else "total"], ["rows"]),
+    ]
+    constants = {"nought": np.array(0, np.int64), "one": np.array(1, np.int64)}
+    outputs = [value(f"b{count}", dims=["m"])]
+    return model_of(graph_of([*before, *counted, *behind], [value("x", dims=["n"])], outputs, constants))
+
+
+def test_models_of_many_nodes_have_more_room_for_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The template of what comes behind a number that only a run knows was left out, and each first run traced it."""
+    model = parts(200)
+    monkeypatch.setattr("flexnn.regions.template_writer.BYTES_MAX", 64 << 10)
+    path = compiled(tmp_path, model)
+    binds = Binds(monkeypatch)
+    for n in (30, 51):
+        with flexnn.Session(path) as session:
+            before = binds.count
+            check_run(session, model, {"x": numbers(n)})
+            assert binds.count == before
+
+
+def test_what_comes_behind_a_node_of_numpy_is_traced_by_the_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks that make sound take random numbers of numpy; each first run traced what came behind them."""
+    nodes = [
+        helper.make_node("Sin", ["x"], ["a"]),
+        helper.make_node("RandomNormalLike", ["a"], ["noise"]),
+        helper.make_node("Mul", ["noise", "nought"], ["none"]),
+        helper.make_node("Add", ["a", "none"], ["b"]),
+        helper.make_node("Softmax", ["b"], ["y"]),
+    ]
+    shape = ["m", "n"]
+    constants = {"nought": np.array(0, np.float32)}
+    model = model_of(graph_of(nodes, [value("x", dims=shape)], [value("y", dims=shape)], constants))
+    path = compiled(tmp_path, model)
+    binds = Binds(monkeypatch)
+    for m, n in ((30, 51), (1, 40)):
+        with flexnn.Session(path) as session:
+            before = binds.count
+            check_run(session, model, {"x": numbers(m, n)})
+            assert binds.count == before
+            assert session.statistics()["hosted_operators"]
+
+
+def test_constants_that_are_nested_too_deeply_are_traced(tmp_path: Path) -> None:
+    """A template was stored that no session could read: its first run failed."""
+    model = parts(40, known=True)
+    path = compiled(tmp_path, model)
+    with flexnn.Session(path) as session:
+        for n in (30, 51):
+            check_run(session, model, {"x": numbers(n)})
 
 
 def test_shapes_too_large_for_an_operator_are_left_out(tmp_path: Path) -> None:
