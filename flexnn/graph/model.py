@@ -25,6 +25,9 @@ NAME_MAX = 2048
 NESTING_MAX = 64
 """Depth of graphs inside graphs."""
 
+PRECISIONS = "f32", "f16"
+"""Types of maps: f16 where operators know 16 bits (passes/half.py)."""
+
 _DTYPE_NAMES = {1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64"}
 _DTYPE_NAMES |= {12: "u32", 13: "u64"}
 _OTHER_TYPES = {8: "STRING", 14: "COMPLEX64", 15: "COMPLEX128", 16: "BFLOAT16"}
@@ -117,6 +120,8 @@ class Model:
     """Texts of the model about itself, at compile time."""
     externals: tuple[str, ...] = ()
     """Names of files beside the ONNX file that hold weights, at compile time."""
+    precision: str = PRECISIONS[0]
+    """One of ``PRECISIONS``."""
 
 
 def stated_bytes(model: Model) -> int:

@@ -36,7 +36,10 @@ class Region:
         path: str = "",
         outer: Mapping[str, Constant] | None = None,
         visible: frozenset[str] = frozenset(),
+        precision: str = "f32",
     ) -> None:
+        self.precision = precision
+        """Precision of its maps, as the model has it."""
         self.path = path
         """Node and attribute that the region belongs to, after those around it; "" for the whole model."""
         self.graph = graph
@@ -74,7 +77,7 @@ class Region:
                 if isinstance(value, ModelGraph):
                     own = f"{node.name or ''.join(node.output[:1])}.{name}"
                     where = f"{path} > {own}" if path else own
-                    self.children.setdefault(i, {})[name] = Region(value, where, self.constants, inside)
+                    self.children.setdefault(i, {})[name] = Region(value, where, self.constants, inside, precision)
             known = known.union(name for name in node.output if name)
         missing = [name for name in self.outputs if name not in known]
         if missing:
