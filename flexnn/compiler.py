@@ -58,10 +58,9 @@ def compile(  # noqa: A001 (a public name)
     bits), or ``auto:1e-2``: as few bits as keep the error below 1e-2. Weights that the model has in blocks take a form
     that is named where they are smaller in it; an error leaves them. The error is the relative L2 of the worst output
     against f32 on the worst of the inputs ``calibrate``, arrays by input name or several such, or else of seeded noise
-    (of several sizes where shapes are open); narrowing stops at half of it, as others may be worse. ``tell`` is called with
-    a table, which the artifact keeps.
-    ``precision="f16"`` keeps maps between convolutions, and large weights unless ``weights`` says otherwise, in 16
-    bits: 2 to 4 digits. Sums, inputs and outputs stay float32. Numbers beyond 65,504 fail a run.
+    (of several sizes where shapes are open); narrowing stops at half of it. ``tell`` is called with a table, which the
+    artifact keeps. ``precision="f16"`` keeps maps between convolutions, and large weights unless ``weights`` says
+    otherwise, in 16 bits: 2 to 4 digits. Sums, inputs and outputs stay float32. Numbers beyond 65,504 fail a run.
     ``keep`` names the outputs that sessions return; what only others need is left out. ``reduce`` replaces outputs, by
     name, so that the whole one is never in memory: ``"argmax:AXIS"`` by the positions of the largest elements along an
     axis, ``"threshold:X"`` by whether each element is above X.
