@@ -57,10 +57,10 @@ def compile(  # noqa: A001 (a public name)
     ``weights`` says in which form large weights of products are stored: ``f32``, ``f16``, ``s8`` (8 bits), ``q4`` (4
     bits), or ``auto:1e-2``: as few bits as keep the error below 1e-2. Weights that the model has in blocks take a form
     that is named where they are smaller in it; an error leaves them. The error is the relative L2 of the worst output
-    against f32, measured on ``calibrate``, arrays by input name or several such, or else on seeded noise; narrowing
-    stops at half of it, since other inputs may be worse. ``tell`` is called with a table, which the artifact keeps.
-    ``precision="f16"`` keeps maps between convolutions, and large weights unless ``weights`` says otherwise, in 16
-    bits: 2 to 4 digits. Sums, inputs and outputs stay float32. Numbers beyond 65,504 fail a run. Shapes are known.
+    against f32 on the worst of the inputs ``calibrate``, arrays by input name or several such, or else of seeded noise
+    (of several sizes where shapes are open); narrowing stops at half of it. ``tell`` is called with a table, which the
+    artifact keeps. ``precision="f16"`` keeps maps between convolutions, and large weights unless ``weights`` says
+    otherwise, in 16 bits: 2 to 4 digits. Sums, inputs and outputs stay float32. Numbers beyond 65,504 fail a run.
     ``keep`` names the outputs that sessions return; what only others need is left out. ``reduce`` replaces outputs, by
     name, so that the whole one is never in memory: ``"argmax:AXIS"`` by the positions of the largest elements along an
     axis, ``"threshold:X"`` by whether each element is above X.
@@ -396,6 +396,7 @@ def _contents(
     read_from_outside(model)
     bind_shapes(model, shapes)
     observer("imported", model)
+    model.precision = precision
     contents: Graph | StoredModel
     with np.errstate(all="ignore"), counting(stated_bytes(model)) as ledger:  # constants may be no numbers
         try:
@@ -405,8 +406,6 @@ def _contents(
         except GraphError as error:
             if ledger.refusal:
                 raise GraphError(ledger.refusal) from None
-            if precision != "f32":
-                raise CompileError(f"precision {precision} needs a model whose shapes are known: {error}") from None
             observer("open", error)
             from flexnn.open_contents import open_contents  # only where shapes are open
 

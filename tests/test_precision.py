@@ -12,7 +12,6 @@ from onnx import helper
 
 import flexnn
 from flexnn import _core
-from flexnn.cli import main
 from flexnn.graph import bind_shapes, load_model
 from flexnn.graph.bind import bind_model
 from flexnn.graph.ir import Graph
@@ -124,16 +123,6 @@ def test_infinite_inputs_stay_infinite(tmp_path: Path) -> None:
         (y,) = session.run(None, {"x": feed})
     assert np.isinf(y).sum() == 4 * 4
     assert np.isfinite(y).sum() == y.size - 16
-
-
-def test_open_shapes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = net()
-    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
-    onnx.save(model, str(tmp_path / "open.onnx"))
-    assert main(["compile", str(tmp_path / "open.onnx"), "--precision", "f16"]) == 2
-    assert "precision f16 needs a model whose shapes are known" in capsys.readouterr().err
-    assert not (tmp_path / "open.flexnn").exists()
-    assert main(["compile", str(tmp_path / "open.onnx"), "--precision", "f16", "--shape", "x=2,3,37,29"]) == 0
 
 
 def test_another_precision_is_refused(tmp_path: Path) -> None:

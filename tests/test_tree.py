@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "open_contents": {"artifact", "graph", "regions"},
     "compiler": {"errors", "garbage", "graph", "artifact", "llm", "model_files", "narrowing", "open_contents", "units"},
     "llm": {"quick_dataclass", "errors", "graph", "planning", "session", "units"},
-    "narrowing": {"quick_dataclass", "_core", "artifact", "errors", "graph", "session", "units"},
+    "narrowing": {"quick_dataclass", "_core", "artifact", "errors", "graph", "planned", "regions", "session", "units"},
     "kept_artifacts": {"_core", "apart", "artifact", "errors", "files", "graph"},
     "keeping": {
         "quick_dataclass",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from flexnn.graph.attributes import INT_MAX, int_in, ints_in, name_of, row_of
 from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ir import DTYPES, RANK_MAX, AbsentError, Array, Weight
-from flexnn.graph.model import Constant, Model, ModelAttr, ModelGraph, ModelNode
+from flexnn.graph.model import PRECISIONS, Constant, Model, ModelAttr, ModelGraph, ModelNode
 from flexnn.graph.pack import PackedSource
 from flexnn.graph.ports import Port
 from flexnn.graph.sources import ArraySource, HeldSource, MadeSource, MappedSource, ModelSource
@@ -42,6 +42,8 @@ STATE = "kv_capacity"
 """A part that is there where the compiler was asked for state."""
 LEFT = "left"
 """A part that is there where the compiler left layers to numpy."""
+PRECISION = "precision"
+"""A part that is there where maps have 16 bits."""
 MODEL_PARTS = ("opset", "constants", "graph")
 GRAPH_PARTS = ("nodes", "constants", "inputs", "outputs")
 """The parts of the model in it, and of each of its graphs."""
@@ -154,12 +156,14 @@ def dump_stored(stored: StoredModel) -> bytes:
         rows[STATE] = stored.kv_capacity
     if stored.left:
         rows[LEFT] = stored.left
+    if stored.model.precision != PRECISIONS[0]:
+        rows[PRECISION] = stored.model.precision
     return json.dumps(rows, separators=(",", ":")).encode("ascii")
 
 
 def load_stored(raw: bytes) -> StoredModel:
     """Read the model in ``raw``. Raises ArtifactError, which says what is wrong."""
-    rows = load_json(raw, set(PARTS), "model", (STATE, LEFT), {"nodes": _with_names})
+    rows = load_json(raw, set(PARTS), "model", (STATE, LEFT, PRECISION), {"nodes": _with_names})
     check_tables(rows, {"weights", "keys"}, "model")
     weights = load_weights(rows["weights"])
     try:
@@ -174,6 +178,9 @@ def load_stored(raw: bytes) -> StoredModel:
             raise ValueError("the templates are no raw weight, or too large")
         capacity = int_in(rows[STATE], 1, KV_CAPACITY_MAX) if STATE in rows else 0
         left = name_of(rows.get(LEFT, ""))
+        if (precision := rows.get(PRECISION, PRECISIONS[0])) not in PRECISIONS:
+            raise ValueError("maps have an unknown precision")
+        model.precision = precision
         mark_tied(model)
     except (TypeError, ValueError, RecursionError) as error:
         raise ArtifactError(f"the model section: {error}") from None

@@ -141,7 +141,7 @@ def _add_forms(sub: argparse.ArgumentParser) -> None:
         default="f32",
         help="f16: store maps between convolutions in 16 bits, and large weights unless --weights says otherwise: half"
         " their bytes, two to four decimal digits; inputs and outputs stay float32, and sums, but on Arm cores that"
-        " compute with 16 bits; shapes must be known",
+        " compute with 16 bits",
     )
     sub.add_argument(
         "--rows",

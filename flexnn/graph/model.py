@@ -16,6 +16,9 @@ from .about import About
 from .ir import DTYPES, WeightSource
 from .ports import Port
 
+PRECISIONS = "f32", "f16"
+"""Types of maps: f16 where operators know 16 bits (passes/half.py)."""
+
 
 @quick_dataclass(slots=True)
 class Constant:
@@ -95,6 +98,8 @@ class Model:
     """Texts of the model about itself, at compile time."""
     externals: tuple[str, ...] = ()
     """Names of files beside the ONNX file that hold weights, at compile time."""
+    precision: str = PRECISIONS[0]
+    """One of ``PRECISIONS``."""
 
 
 def stated_bytes(model: Model) -> int:

@@ -13,19 +13,17 @@ import numpy as np
 
 from flexnn.artifact.model_section import StoredModel, source_of
 from flexnn.errors import CompileError, FlexNNError
-from flexnn.graph.ir import DTYPES, Graph
-from flexnn.graph.random_array import random_array
+from flexnn.graph.ir import Graph
 from flexnn.quick_dataclass import quick_dataclass
 
 from .layers import FORMS, Layer, layers_of, weigh
+from .noise import noise
 from .table import table
 from .trial import Trial, worst_error
 from .wanted import Feed, Wanted
 
 PART = 0.5
 """Part of the error that was asked for at which narrowing stops: other inputs may be worse than those measured on."""
-SEEDS = 3
-"""Inputs of seeded noise."""
 BLOCKS_GAIN = 0.5
 """Blocks of 32 take 6 % more bytes than a scale for each channel: where s8 is asked for, a layer has them if they leave
 at most this part of its rounding.
@@ -65,7 +63,7 @@ def narrowed(
     layers = _weighed(contents, wanted, report)
     with tempfile.TemporaryDirectory(prefix=".flexnn-trial-", dir=folder) as place:
         trial = Trial(contents, place, memory)
-        feeds = list(wanted.feeds) or _noise(contents, trial)
+        feeds = list(wanted.feeds) or noise(contents, trial)
         if wanted.form:
             forms = {at: _fixed_form(layer, wanted.form) for at, layer in enumerate(layers)}
             _mark(layers, forms)
@@ -73,7 +71,7 @@ def narrowed(
         else:
             forms, error = _by_error(trial, layers, feeds, wanted.error, report)
             _mark(layers, forms)
-    return table(contents.weights, layers, forms, wanted, error, feeds[0])
+    return table(contents.weights, layers, forms, wanted, error, feeds)
 
 
 def _weighed(contents: Graph | StoredModel, wanted: Wanted, report: Report) -> list[Layer]:
@@ -120,20 +118,6 @@ def _measured(trial: Trial, again: Callable[[], Graph | StoredModel], feeds: lis
         return worst_error(trial.of(again()).outputs({}, [], feeds), exact)
     except (FlexNNError, ValueError):
         return None
-
-
-def _noise(contents: Graph | StoredModel, trial: Trial) -> list[Feed]:
-    """Seeded inputs; where shapes are open, of the sizes at which the compiler tried the model."""
-    found: list[Feed] = []
-    if isinstance(contents, StoredModel):
-        shapes = contents.sampled[0] if contents.sampled else ()
-        each = [(p.name, s, DTYPES[str(p.dtype)]) for p, s in zip(contents.model.graph.inputs, shapes, strict=False)]
-    else:
-        each = [(name, tuple(int(d or 1) for d in shape), dtype) for name, shape, dtype in trial.inputs()]
-    for seed in range(SEEDS):
-        generator = np.random.default_rng(seed)
-        found.append({name: random_array(generator, shape, dtype) for name, shape, dtype in each})
-    return found
 
 
 def _by_error(

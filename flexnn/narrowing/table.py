@@ -20,7 +20,7 @@ def table(
     forms: Mapping[int, str],
     wanted: Wanted,
     error: float | None,
-    noise: Feed | None = None,
+    noise: Sequence[Feed] = (),
 ) -> str:
     """Return the text. ``weights``: all of the artifact without a choice; ``error``: measured with all layers, where no
     inputs are given on ones like ``noise``.
@@ -50,7 +50,7 @@ def table(
         for row in rows
     ]
     total = sum({weight.offset: weight.nbytes for weight in weights}.values())
-    on = f"{len(wanted.feeds)} given inputs" if wanted.feeds else f"seeded noise{_sizes(noise or {})}"
+    on = f"{len(wanted.feeds)} given inputs" if wanted.feeds else f"seeded noise{_sizes(noise)}"
     said = f"error {error:.2e} on {on}" if error is not None else f"error not measured: the model does not run on {on}"
     kept = sum(forms.get(at, layer.own) != layer.own for at, layer in enumerate(layers))
     of = "f32" if all(layer.own == "f32" for layer in layers) else "the model's own weights"
@@ -61,9 +61,11 @@ def table(
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _sizes(feed: Feed) -> str:
+def _sizes(feeds: Sequence[Feed]) -> str:
     """Return the shapes of inputs: an error that was measured on other sizes than those of use may be another."""
-    shapes = {name: "x".join(map(str, values.shape)) or "scalar" for name, values in feed.items()}
-    each = [f"{printable(name, _NAME_MAX)} {shape}" for name, shape in shapes.items()]
+    each = []
+    for name in feeds[0] if feeds else ():
+        shapes = dict.fromkeys("x".join(map(str, feed[name].shape)) or "scalar" for feed in feeds)
+        each.append(f"{printable(name, _NAME_MAX)} {' and '.join(shapes)}")
     more = f" and {len(each) - _INPUTS_MAX} more" if len(each) > _INPUTS_MAX else ""
     return f" ({', '.join(each[:_INPUTS_MAX])}{more})" if each else ""

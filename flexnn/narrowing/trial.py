@@ -13,6 +13,7 @@ from flexnn.artifact.model_section import StoredModel
 from flexnn.artifact.writer import write_artifact
 from flexnn.graph.ir import Array, Graph
 from flexnn.graph.panels import NR
+from flexnn.planned import plan
 from flexnn.session import Session
 
 from .layers import Layer, in_form, panels_of
@@ -45,6 +46,10 @@ class Trial:
         with Session(self._path, memory=self._memory) as session:
             return [(i.name, tuple(i.shape), i.numpy_dtype) for i in session.get_inputs()]
 
+    def activation_bytes(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        """Return the bytes of activations at these shapes. Raises FlexNNError."""
+        return plan(self._path, memory=self._memory, shapes=shapes, profile="analytic").activation_bytes
+
     def outputs(self, forms: Mapping[int, str], layers: Sequence[Layer], feeds: Sequence[Feed]) -> Outputs:
         """Run with the layers of these numbers in these forms, all others as they are."""
         self._round({at: form for at, form in forms.items() if form != "f32"}, layers)
@@ -76,20 +81,27 @@ class Trial:
 
 
 def worst_error(made: Outputs, exact: Outputs) -> float:
-    """Return the relative L2 of the output that is furthest off, over all feeds; infinite where shapes differ."""
+    """Return the relative L2 of the output that is furthest off, on the feed on which it is; infinite where shapes
+    differ. An output that is all zeros on a feed counts with those on all feeds: what is off has no measure there.
+    """
     worst = 0.0
     for ours, theirs in zip(zip(*made, strict=True), zip(*exact, strict=True), strict=True):
-        off = whole = 0.0
-        for y, z in zip(ours, theirs, strict=True):
-            if y.shape != z.shape:
-                return float("inf")
-            if y.dtype.kind not in "biuf":
-                continue
-            finite = np.isfinite(z)
-            if (np.isfinite(y) != finite).any():
-                return float("inf")
-            a, b = y[finite].astype(np.float64), z[finite].astype(np.float64)
-            off += float(np.square(a - b).sum())
-            whole += float(np.square(b).sum())
-        worst = max(worst, (off / whole) ** 0.5 if whole else float("inf") if off else 0.0)
+        squares = [_squares(y, z) for y, z in zip(ours, theirs, strict=True)]
+        squares.append((sum(off for off, _ in squares), sum(whole for _, whole in squares)))
+        worst = max([worst, *((off / whole) ** 0.5 for off, whole in squares if whole)])
+        if squares[-1][0] and not squares[-1][1]:
+            return float("inf")
     return worst
+
+
+def _squares(y: Array, z: Array) -> tuple[float, float]:
+    """Return the squares of what ``y`` is off from ``z``, and of ``z``; infinite where they cannot be compared."""
+    if y.shape != z.shape:
+        return float("inf"), 1.0
+    if y.dtype.kind not in "biuf":
+        return 0.0, 0.0
+    finite = np.isfinite(z)
+    if (np.isfinite(y) != finite).any():
+        return float("inf"), 1.0
+    a, b = y[finite].astype(np.float64), z[finite].astype(np.float64)
+    return float(np.square(a - b).sum()), float(np.square(b).sum())

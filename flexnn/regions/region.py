@@ -36,8 +36,11 @@ class Region:
         path: str = "",
         outer: ChainMap[str, Constant] | None = None,
         visible: set[str] | None = None,
+        precision: str = "f32",
     ) -> None:
         """Take a graph. ``outer``, ``visible``: constants and all values that it sees of the graphs around it."""
+        self.precision = precision
+        """Precision of its maps, as the model has it."""
         self.path = path
         """Node and attribute that the region belongs to, after those around it; "" for the whole model."""
         self.graph = graph
@@ -82,7 +85,8 @@ class Region:
                 if isinstance(value, ModelGraph):
                     key = f"{node.name or ''.join(node.output[:1])}.{name}"
                     where = f"{self.path} > {key}" if self.path else key
-                    self.children.setdefault(i, {})[name] = Region(value, where, self.constants, visible)
+                    inner = Region(value, where, self.constants, visible, self.precision)
+                    self.children.setdefault(i, {})[name] = inner
             made = [name for name in node.output if name and name not in visible]
             visible.update(made)
             own += made

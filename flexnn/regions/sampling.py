@@ -290,7 +290,7 @@ def sample(model: Model) -> Sampled:
     """Walk a model. Mark constants that other nodes than those of segments read as used, since numpy may have to
     compute those nodes. Raises the first GraphError if no shape binds.
     """
-    region, ports = Region(model.graph), model.graph.inputs
+    region, ports = Region(model.graph, precision=model.precision), model.graph.inputs
     walks = _Walks(model, region)
     bound = walks.bound
     for side, shapes in chain(_candidates(ports, region), _asked(ports, region, walks.walked)):

@@ -327,7 +327,8 @@ def _finished(
     if not makes:
         return Segment(region, done, Graph(), [], [], constants, aliases, consumed)
     binder.set_outputs(makes)
-    return Segment(region, done, run_passes(graph), feeds, makes, constants, aliases, consumed)
+    packed = run_passes(graph, precision=region.precision)
+    return Segment(region, done, packed, feeds, makes, constants, aliases, consumed)
 
 
 def _without_weights(region: Region, remaining: Nodes, done: Nodes, binder: Binder) -> Nodes:

@@ -36,7 +36,7 @@ class Walker:
     def __init__(self, model: Model, region: Region | None = None) -> None:
         """``region``: that of the whole model, if it is known."""
         self.model = model
-        self.region = region or Region(model.graph)
+        self.region = region or Region(model.graph, precision=model.precision)
         self._unlowered: dict[Region, Nodes] = {}
         """Nodes of each region that no lowering takes."""
 

@@ -152,7 +152,7 @@ def _bound(once: Once, ports: Sequence[Port], rows: int) -> Graph:
     for node in once.model.graph.nodes:
         binder.add(node)
     binder.set_outputs(list(once.states))
-    return run_passes(binder.graph)
+    return run_passes(binder.graph, precision=once.model.precision)
 
 
 def _filled(array: Array, axis: int, rows: int) -> Array:

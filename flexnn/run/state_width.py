@@ -63,7 +63,7 @@ def bound_graph(made: Stateful, tokens: int, shapes: Mapping[str, tuple[int, ...
     for node in model.graph.nodes:
         binder.add(node)
     binder.set_outputs([port.name for port in model.graph.outputs])
-    return run_passes(binder.graph)
+    return run_passes(binder.graph, precision=model.precision)
 
 
 def finished(graph: Graph, segments: BoundSegments) -> list[Array]:

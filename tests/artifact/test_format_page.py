@@ -75,7 +75,8 @@ def test_graph_section() -> None:
 
 def test_model_section() -> None:
     parts, model, graph = tables("Model section")
-    assert tuple(names(parts)) == (*model_section.PARTS, model_section.STATE, model_section.LEFT)
+    own = model_section.STATE, model_section.LEFT, model_section.PRECISION
+    assert tuple(names(parts)) == (*model_section.PARTS, *own)
     assert tuple(names(model)) == model_section.MODEL_PARTS
     assert tuple(names(graph)) == model_section.GRAPH_PARTS
     assert fields_of(model, "constants") == model_section.ROWS["constants"]

@@ -101,6 +101,64 @@ def test_narrowing_stops_at_half_of_the_error(model: str, tmp_path: Path) -> Non
     assert before < 0.5 * Path(wide).stat().st_size
 
 
+def of_length() -> onnx.ModelProto:
+    """Rows of open number. The second layer is a part of the output that grows with it: 2^-8 at 64 rows, 0.4 at 640."""
+    constants = {
+        "first": weights(96, 256), "second": weights(96, 256)[::-1], "at": np.array(1),
+        "unit": np.array(2.0**10 * 96 * (2 / np.pi) ** 0.5, np.float32),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "first"], ["a"]),
+        helper.make_node("MatMul", ["x", "second"], ["b"]),
+        helper.make_node("ReduceL1", ["x"], ["count"], axes=[1, 2], keepdims=1),
+        helper.make_node("Shape", ["x"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "at"], ["rows"], axis=0),
+        helper.make_node("Div", ["count", "unit"], ["part"]),
+        helper.make_node("Mul", ["part", "part"], ["squared"]),
+        helper.make_node("Mul", ["b", "squared"], ["c"]),
+        helper.make_node("Add", ["a", "c"], ["y"]),
+    ]
+    return model_of(nodes, {"x": ("n", "rows", 96)}, ["y"], constants)
+
+
+def test_errors_are_measured_at_larger_sizes_where_shapes_are_open(tmp_path: Path) -> None:
+    onnx.save(of_length(), str(tmp_path / "net.onnx"))
+    said: list[str] = []
+    path = flexnn.compile(tmp_path / "net.onnx", tmp_path / "narrow.flexnn", weights="auto:5e-3", tell=said.append)
+    assert "on seeded noise (x 1x64x96 and 1x256x96 and 1x640x96) (relative" in said[0]
+    with flexnn.Session(path) as narrow, flexnn.Session(tmp_path / "net.onnx") as exact:
+        for rows in (64, 256, 640):
+            feed = {"x": np.random.default_rng(9).standard_normal((1, rows, 96)).astype(np.float32)}
+            assert worst_error([narrow.run(None, feed)], [exact.run(None, feed)]) <= 5e-3, rows
+
+
+def test_larger_sizes_at_which_a_model_does_not_run_are_left_out(tmp_path: Path) -> None:
+    """A table of positions has 300 rows."""
+    model = of_length()
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights(300, 256), "table"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0), "zero"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1), "one"))
+    model.graph.node[-1].output[0] = "d"
+    model.graph.node.extend(
+        [
+            helper.make_node("Range", ["zero", "rows", "one"], ["positions"]),
+            helper.make_node("Gather", ["table", "positions"], ["own"]),
+            helper.make_node("Add", ["d", "own"], ["y"]),
+        ]
+    )
+    onnx.save(model, str(tmp_path / "net.onnx"))
+    said: list[str] = []
+    flexnn.compile(tmp_path / "net.onnx", weights="auto:5e-3", tell=said.append)
+    assert "on seeded noise (x 1x64x96 and 1x256x96) (relative" in said[0]
+
+
+def test_the_input_that_is_furthest_off_decides(tmp_path: Path) -> None:
+    """Not those with large outputs: a detector's are near zero where it sees nothing."""
+    loud, silent = [np.full(3, 1e3, np.float32)], [np.full(3, 1e-3, np.float32)]
+    assert worst_error([loud, [silent[0] * 2]], [loud, silent]) == pytest.approx(1)
+    assert worst_error([loud, [silent[0] * 0 + 1e-2]], [loud, [silent[0] * 0]]) < 1e-4  # with those of all inputs
+
+
 def test_the_command_prints_the_table_and_plan_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, artifact, given = (str(tmp_path / name) for name in ("net.onnx", "net.flexnn", "in.npz"))
     onnx.save(net(), path)

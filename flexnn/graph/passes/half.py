@@ -7,6 +7,8 @@ either type, so a conversion stands only where a value of a concatenation meets 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..attributes import float_attr, int_attr
@@ -38,15 +40,27 @@ def halve(graph: Graph) -> None:
     wide = _settled(graph, groups)
     for node in graph.nodes:
         wide |= {groups.of(i) for i in _unknown(node)}
-    near = _near_maps(graph, groups, wide)
-    large = {groups.of(i) for i, tensor in enumerate(graph.tensors) if tensor.size >= ELEMENTS_MIN}
-    half = [groups.of(i) in near & large for i in range(len(graph.tensors))]
+    taken = _large(graph, groups, _near_maps(graph, groups, wide))
+    half = [groups.of(i) in taken for i in range(len(graph.tensors))]
     for i, tensor in enumerate(graph.tensors):
         tensor.dtype = "f16" if half[i] else tensor.dtype
     for node in graph.nodes:
         if any(half[i] for i in (*node.inputs, *node.outputs)):
             _know(node, graph.tensors[node.outputs[0]].dtype)
     _drop(graph, [node for node in conversions if node.op not in HALF.values()])
+
+
+def _large(graph: Graph, groups: _Groups, near: set[int]) -> set[int]:
+    """Return those groups of ``near`` that have a large value. Where shapes are open that is a condition, so that the
+    same values have 16 bits as where they are known: of the largest value alone, where that is large.
+    """
+    sizes: dict[int, list[Any]] = {group: [] for group in near}
+    for i, tensor in enumerate(graph.tensors):
+        if (group := groups.of(i)) in near:
+            sizes[group].append(tensor.size)
+    for found in sizes.values():
+        found.sort(key=lambda size: getattr(size, "value", size), reverse=True)
+    return {group for group, found in sizes.items() if any(size >= ELEMENTS_MIN for size in found)}
 
 
 def _know(node: Node, dtype: str) -> None:
