@@ -99,3 +99,23 @@ def test_products_of_what_a_run_fills_read_the_same_panels(tmp_path: Path) -> No
             check_run(session, model, {"x": numbers(batch, 512)})
         assert not session.statistics()["hosted_operators"]
     assert (tmp_path / "m.flexnn").stat().st_size < 1.5 * w.nbytes
+
+
+@pytest.mark.parametrize("op", ["Mul", "Div", "Add"])
+def test_products_scaled_by_a_size_run_at_all_sizes(op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["product"]),
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "one"], ["n"], axis=0),
+        node("Cast", ["n"], ["number"], to=TensorProto.FLOAT),
+        node(op, ["product", "number"], ["y"]),
+    ]
+    constants = {"w": numbers(WIDTH, 32, seed=1), "one": np.array(1)}
+    ports = [value("x", dims=["b", "n", WIDTH])], [value("y", dims=["b", "n", 32])]
+    model = model_of(graph_of(nodes, *ports, constants))
+    with opened(tmp_path, model) as session:
+        binds = Binds(monkeypatch)
+        for rows in (64, 96, 1, 7):
+            check_run(session, model, {"x": numbers(2, rows, WIDTH)})
+        assert binds.count == 0
+        assert not session.statistics()["hosted_operators"]

@@ -12,7 +12,7 @@ from ..build import constant_value, panels_of
 from ..ir import Array, Graph, Node
 from ..operators import has_panels
 from ..pack import PanelSource
-from ..sources import ArraySource, MappedSource
+from ..sources import ArraySource, MappedSource, depends
 from .rewrite import Rewriter, operands
 
 _KINDS = ("add", "sub", "mul", "div")
@@ -32,9 +32,11 @@ def fold_affine(graph: Graph) -> None:
 
 
 def channel_values(graph: Graph, tensor: int, channels: int) -> np.ndarray | None:
-    """A constant that is the same for all but the last dimension, as float64 [channels]; None if it is not such."""
-    shape = graph.tensors[tensor].shape
-    if graph.tensors[tensor].weight < 0:
+    """A constant that is the same for all but the last dimension, as float64 [channels]; None if it is not such, or if
+    its numbers depend on sizes: panels made of them would serve these sizes alone.
+    """
+    shape, weight = graph.tensors[tensor].shape, graph.tensors[tensor].weight
+    if weight < 0 or depends(graph.weights[weight].source):
         return None
     if any(d != 1 for d in shape[:-1]) or (shape and shape[-1] not in (1, channels)):
         return None
