@@ -202,8 +202,8 @@ def test_a_model_without_templates_is_traced(tmp_path: Path, monkeypatch: pytest
 
 
 def parts(count: int, *, known: bool = False) -> onnx.ModelProto:
-    """So many nodes, a number that only the run knows, and as many nodes over that many rows, which that number makes
-    alone if ``known``.
+    """A model of so many nodes, a number that only the run knows, and as many nodes over that many rows, which that
+    number makes alone if ``known``.
     """
     chains = [("x", "a"), ("rows", "b")]
     before, behind = (
