@@ -117,11 +117,11 @@ def _beside(model: str) -> Beside | None:
     """Return a process that reads the model, if another CPU is there for it."""
     if len(os.sched_getaffinity(0)) < 2:
         return None
-    from flexnn.graph.beside import Beside
-
     try:
+        from flexnn.graph.beside import Beside
+
         return Beside(model)
-    except OSError:
+    except (OSError, ImportError):  # reading it says what is not installed
         return None
 
 

@@ -53,7 +53,7 @@ def _add_init(cls: Any, *, kw_only: bool) -> None:
 def _init_of(cls: Any, *, kw_only: bool) -> Any:
     """Return a function that sets the fields of a new object."""
     scope: dict[str, Any] = {"_absent": _ABSENT}
-    parameters, lines = ["self", *["*"] * kw_only], list[str]()
+    parameters, lines = ["self"], list[str]()
     for name, field in cls.__dataclass_fields__.items():
         value = name
         if field.default_factory is not MISSING:
@@ -68,6 +68,9 @@ def _init_of(cls: Any, *, kw_only: bool) -> Any:
         lines.append(f" self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append(" self.__post_init__()")
+    if kw_only and cls.__dataclass_fields__:
+        parameters.insert(1, "*")
+    lines.append(" return None")
     exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines), scope)
     return scope["__init__"]
 

@@ -90,3 +90,16 @@ def test_nothing_is_compiled_for_a_class_without_objects() -> None:
     assert compiled == []
     assert point(1).y == point(1).y == []
     assert compiled == ["compile"]
+
+
+@pytest.mark.parametrize("kw_only", [False, True])
+def test_one_without_fields_is_made(kw_only: bool) -> None:
+    """It was a syntax error when the first object was made."""
+
+    @quick_dataclass(frozen=True, kw_only=kw_only)
+    class Empty:
+        """Nothing."""
+
+    assert Empty() == Empty()
+    with pytest.raises(TypeError):
+        Empty(1)  # type: ignore[call-arg]

@@ -12,12 +12,13 @@ import resource
 import select
 import signal
 import time
-from typing import TYPE_CHECKING
 
+import onnx
+
+from . import onnx_file  # both processes need it: it is imported once, before they part
 from .descriptor import Descriptor
-
-if TYPE_CHECKING:
-    from .onnx_file import Checked, OnnxFile
+from .onnx_file import Checked, OnnxFile
+from .ports import Port
 
 SECONDS = 120
 """Most time of a CPU that the process takes."""
@@ -56,11 +57,6 @@ class Beside:
         same = (getattr(found, name) == getattr(self._status, name) for name in ("st_dev", "st_ino", "st_ctime_ns"))
         if status or not all(same):  # one that was killed may have said a part
             return None
-        import onnx
-
-        from .onnx_file import Checked, OnnxFile
-        from .ports import Port
-
         model, bulk, about, opset, outputs = marshal.loads(said)
         file = OnnxFile(self._file.path, self._file, onnx.ModelProto.FromString(model), bulk, about)
         return file, Checked(opset, [Port(*output) for output in outputs])
@@ -85,10 +81,9 @@ def _read(file: Descriptor, writes: int) -> None:
             os.dup2(null, fd)
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
         from .checked import check_onnx
-        from .onnx_file import open_onnx
 
         _end_without_reader(writes)
-        opened = open_onnx(file.path, file=file)
+        opened = onnx_file.open_onnx(file.path, file=file)
         opset, ports = check_onnx(opened)
         outputs = [(port.name, port.dtype, port.dims) for port in ports]
         said = marshal.dumps((opened.model.SerializeToString(), opened.bulk, opened.about, opset, outputs))
