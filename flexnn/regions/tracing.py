@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flexnn.graph.evaluate import MemoryNeededError
-from flexnn.graph.ir import DTYPES, Array, GraphError
+from flexnn.graph.ir import DTYPES, GraphError
 from flexnn.graph.model import Model
 from flexnn.graph.model_sources import unused_sources
 
@@ -23,9 +22,8 @@ from .record import Recorder
 from .region import Nodes, Region
 from .sampling import Caches, dimension_names
 from .scope import Scope, Value, is_few
-from .stretch import Host, Read, Stretch, Turns
+from .stretch import Read, Stretch, Turns
 from .templates import NODES_MAX, NUMBERS_MAX, Templates, Trace
-from .walk import constant_array
 
 TRACES_MAX = 12
 """Most templates of the same nodes of a model that are kept."""
@@ -57,10 +55,8 @@ NUMBERS = TURNS, 1000
 """Numbers that are made up where a run reads some, in turn: what is made of many may be too much to be computed while
 binding.
 """
-FOLLOWED_MAX = 24
+FOLLOWED_MAX = 8
 """Most stretches that are traced behind what only a run knows."""
-HOSTED_BYTES_MAX = 1 << 24
-"""Most bytes of a value that numpy makes, or makes another of, where what comes behind it is traced."""
 COMPARES = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 COMPARED_MAX = 3
 """Most numbers of inputs that are tried because nodes compare with them."""
@@ -209,8 +205,7 @@ def _recorded(recorder: Recorder, scope: Scope, remaining: Nodes) -> Stretch | N
 
 def _follow(recorder: Recorder, stretch: Stretch | None, shapes: Shapes) -> None:
     """Record what comes behind loops whose turns only a run knows: they are the most that a loop's condition allows, or
-    an open dimension says them, or they are made up. So are numbers that a run reads, few and many in turn, and what
-    numpy computes.
+    an open dimension says them, or they are made up. So are numbers that a run reads, few and many in turn.
     """
     assert recorder.templates is not None
     names = dimension_names(recorder.model.graph.inputs)
@@ -220,10 +215,6 @@ def _follow(recorder: Recorder, stretch: Stretch | None, shapes: Shapes) -> None
         if stretch is not None and isinstance(stretch.action, Read) and stretch.remaining != stretch.region.all:
             known = [t for t in recorder.templates.traces or () if t.before.remaining == stretch.remaining]
             scope = _numbered(stretch, stretch.action, NUMBERS[len(known) % len(NUMBERS)])
-            stretch = _recorded(recorder, scope, stretch.remaining) if scope is not None else None
-            continue
-        if stretch is not None and isinstance(stretch.action, Host):
-            scope = _hosted(recorder, stretch, stretch.action)
             stretch = _recorded(recorder, scope, stretch.remaining) if scope is not None else None
             continue
         if stretch is None or not isinstance(stretch.action, Turns):
@@ -242,30 +233,6 @@ def _turned(stretch: Stretch, turns: int) -> Scope:
         if output.counter >= 0:
             most = turns if output.turns_max is None else output.turns_max
             scope.own[output.name] = Value((most, *output.shape), output.dtype)
-    return scope
-
-
-def _hosted(recorder: Recorder, stretch: Stretch, action: Host) -> Scope | None:
-    """Return the scope behind a node that numpy computes, of ones where its inputs are not known; None where it is too
-    large, or takes no such inputs.
-    """
-    scope, region = stretch.scope.copy(), stretch.region
-    node = region.nodes[action.node]
-    inputs: list[Array | None] = []
-    for name in node.input:
-        value = scope[name] if name and name in scope else None
-        if value is not None and value.nbytes > HOSTED_BYTES_MAX:
-            return None
-        if value is None:
-            inputs.append(constant_array(region.constants[name]) if name else None)
-        else:
-            inputs.append(np.ones(value.shape, value.dtype) if value.array is None else value.array)
-    try:
-        made = recorder.evaluated(node, inputs, HOSTED_BYTES_MAX)
-    except (GraphError, MemoryNeededError):
-        return None
-    scope.own.update({name: Value(x.shape, x.dtype) for name, x in zip(node.output, made, strict=False) if name})
-    scope.keep(region.needed(stretch.remaining))
     return scope
 
 

@@ -240,30 +240,6 @@ def test_models_of_many_nodes_have_more_room_for_templates(tmp_path: Path, monke
             assert binds.count == before
 
 
-def test_what_comes_behind_a_node_of_numpy_is_traced_by_the_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Networks that make sound take random numbers of numpy; each first run traced what came behind them."""
-    nodes = [
-        helper.make_node("Sin", ["x"], ["a"]),
-        helper.make_node("RandomNormalLike", ["a"], ["noise"]),
-        helper.make_node("Mul", ["noise", "nought"], ["none"]),
-        helper.make_node("Add", ["a", "none"], ["b"]),
-        helper.make_node("Softmax", ["b"], ["y"]),
-    ]
-    shape = ["m", "n"]
-    constants = {"nought": np.array(0, np.float32)}
-    model = model_of(graph_of(nodes, [value("x", dims=shape)], [value("y", dims=shape)], constants))
-    path = compiled(tmp_path, model)
-    binds = Binds(monkeypatch)
-    for m, n in ((30, 51), (1, 40)):
-        with flexnn.Session(path) as session:
-            before = binds.count
-            check_run(session, model, {"x": numbers(m, n)})
-            assert binds.count == before
-            assert session.statistics()["hosted_operators"]
-
-
 def test_constants_that_are_nested_too_deeply_are_traced(tmp_path: Path) -> None:
     """A template was stored that no session could read: its first run failed."""
     model = parts(40, known=True)
