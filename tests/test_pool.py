@@ -355,6 +355,19 @@ def test_outputs_that_only_garbage_holds_do_not_count(artifacts: dict[str, str],
         gc.enable()
 
 
+def test_a_refusal_names_outputs_that_the_program_holds(artifacts: dict[str, str], pool: Pool) -> None:
+    session, other = pool.open(artifacts["open"]), pool.open(artifacts["small"])
+    held = [session.run(None, feed(40))]
+    pool.memory = pool.minimum_memory + (1 << 20)
+    with pytest.raises(
+        flexnn.BudgetError, match=r"beside the other one of its pool and .*MiB of outputs that the program"
+    ):
+        for _ in range(8):
+            held.append(session.run(None, feed(40)))
+    held.clear()
+    other.run(None, feed())
+
+
 SCRIPT = """
 import random, sys
 import numpy as np

@@ -118,16 +118,18 @@ class Walker:
             if segment.inlined:
                 region.apart.update(members(segment.inlined))
                 continue
-            lack = [i for i in members(segment.nodes) if _reads_any(region.nodes[i], lacking)]
+            lack = [i for i in members(segment.nodes) if _reads_any(region, region.nodes[i], lacking)]
             if not lack:
                 raise GraphError(f"{min(lacking)}: {LACKING}")
             for i in lack:
                 leave(region, i, GraphError(f"{region.nodes[i].where}: {LACKING}"))
 
 
-def _reads_any(node: ModelNode, weights: set[str]) -> bool:
+def _reads_any(region: Region, node: ModelNode, weights: set[str]) -> bool:
     """Return whether a node reads one of these weights: they have its name, or that of its constant."""
-    return (node.name or node.output[0]) in weights or not weights.isdisjoint(node.input)
+    if (node.name or node.output[0]) in weights:
+        return True
+    return any(name in region.constants for name in weights.intersection(node.input))
 
 
 def constant_array(constant: Constant, *, idle: bool = False) -> Array:

@@ -18,6 +18,7 @@ from flexnn.graph.ir import Array
 from flexnn.planning import BudgetError
 from flexnn.planning.overhead import BASE_BYTES, READER_BYTES, STACK_BYTES
 from flexnn.planning.types import align_up, io_alignment
+from flexnn.units import format_bytes
 
 from .choosing import Point, Rate, choose, cost, time
 from .engine import Engine, SessionError
@@ -429,8 +430,10 @@ class SharedArena:
         self._adopt(points, joins, room)
 
     def _refusal(self, minimum: int) -> BudgetError:
-        others = len(self.seats) - 1
-        return BudgetError(minimum, self.memory or 0, f" beside the {others} others of its pool" if others else "")
+        others, held = len(self.seats) - 1, sum(seat.held_bytes for seat in self.seats)
+        beside = [f"{'the other one' if others == 1 else f'the {others} others'} of its pool"] * bool(others)
+        beside += [f"{format_bytes(held)} of outputs that the program holds"] * bool(held)
+        return BudgetError(minimum, self.memory or 0, f" beside {' and '.join(beside)}" if beside else "")
 
     def _adopt(self, points: Sequence[Point], joins: Seat | None, room: int | None) -> None:
         """Have all seats take their points, in ``room`` bytes, and arrange them; if one fails, none has."""
