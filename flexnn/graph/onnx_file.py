@@ -54,6 +54,7 @@ _RAW_DATA = 9
 _DOC_STRING = 12
 _DROPPED = {"model": {6, 14}, "graph": {10, 16}, "node": {6, 9}, "attribute": {13}, "tensor": {12, 16}}
 """doc_string and metadata_props: computing needs none; a tensor's doc_string becomes the mark of its place."""
+_SAID = {"doc_string", "metadata_props"}
 _ABOUT = {("model", 6), ("model", 14), ("graph", 10)}
 """Those of them that say what the whole model is: apps read them."""
 ABOUT_BYTES_MAX = 1 << 20
@@ -227,10 +228,10 @@ def _is_text(file: Descriptor) -> bool:
 
 def _wrong_text(message: Message) -> str:
     """Return the fault of the first string in ``message`` that is none, as protobuf hands out bytes for what is not
-    UTF-8, or is too long for a name; "" where there is none such.
+    UTF-8, or is too long for a name; "" where there is none such. What is said about values is no name, and not read.
     """
     for kind, value in message.ListFields():
-        if kind.type in (kind.TYPE_STRING, kind.TYPE_MESSAGE):
+        if kind.type in (kind.TYPE_STRING, kind.TYPE_MESSAGE) and kind.name not in _SAID:
             for one in (value,) if isinstance(value, (str, bytes, Message)) else value:
                 if isinstance(one, bytes):
                     return "damaged: a name is not text"

@@ -165,6 +165,18 @@ def test_long_names(tmp_path: Path) -> None:
     assert len(str(caught.value)) <= TEXT_MAX + 3
 
 
+def test_what_is_said_of_values_is_no_name(tmp_path: Path) -> None:
+    """PyTorch's exporter writes long texts there."""
+    model = model_of("Relu", "")
+    values = model.graph.input[0], model.graph.output[0], model.graph.value_info.add(name="h")
+    for said in (*values, model.graph.node[0], model.graph.initializer[0], model.graph):
+        said.doc_string = "d" * (NAME_MAX + 1)
+        said.metadata_props.add(key="fx", value="v" * (NAME_MAX + 1))
+    model.graph.value_info[0].metadata_props[0].value += "\u2028"
+    with flexnn.Session(flexnn.compile(saved(tmp_path, model)), profile="analytic") as session:
+        assert session.run(None, {"x": np.ones((2, 64), np.float32)})[0].shape == (2, 64)
+
+
 @pytest.mark.parametrize("text", ["", "plain", "Ünïcode 模型", "a\\b", "tab\t", "\udc80", "\x00", "\u2028"])
 def test_printable(text: str) -> None:
     assert printable(text).isprintable()
