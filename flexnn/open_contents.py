@@ -24,8 +24,8 @@ LACKED_PART = 4
 
 
 def open_contents(model: Model, reason: GraphError, later: list[Callable[[], None]] | None = None) -> StoredModel:
-    """Return the model with all weights, in every form that sampled bindings read; with ``later``,
-    that gets the call that adds what first runs can do without: the templates.
+    """Return the model with all weights, in every form that sampled bindings read, and templates. First runs can do
+    without these: if ``later`` is given, it gets the call that adds them.
 
     Raises GraphError: ``reason``, which says why the model is not one bound graph, if that says more.
     """

@@ -42,8 +42,9 @@ FOLDED_BYTES = 128 << 10
 FOLDED_BYTES_ALL = 1 << 20
 """Most bytes of all constants that binding makes in a run, beside those of FEW_BYTES."""
 FOLDED_RANGE = 4
-"""Factor of these bytes that a constant of a template may take at other sizes, or by which one that it leaves to the
-run may be smaller."""
+"""Times that a constant may be above these bytes at other sizes of a template that folds it, and below them at other
+sizes of a template that has the run compute it.
+"""
 FEW_BYTES = 4 << 10
 _WEIGHED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 
@@ -320,8 +321,8 @@ def _is_weighed(node: ModelNode, inputs: Sequence[Const | None]) -> bool:
 
 
 def _within(nbytes: int, most: int) -> bool:
-    """Whether a constant takes at most so many bytes. Of a size, a template decides for its own: others are served by
-    it until they are FOLDED_RANGE times as far off on the other side.
+    """Whether a constant takes at most so many bytes. A template decides it for its own sizes, and serves others until
+    their bytes are FOLDED_RANGE times beyond ``most`` on the other side.
     """
     if getattr(nbytes, "value", nbytes) <= most:
         return nbytes <= most * FOLDED_RANGE

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..ir import Attr
 from ..strided import same_shape
-from .constant import Const, same_number, sizes_const
+from .constant import Const, same_number
 from .context import Context, Value, lowers
-from .shape import counted, expanded
+from .shape import counted, expanded, whole
 
 
 def _of_axis(axis: int) -> dict[str, Attr]:
@@ -85,7 +85,7 @@ def reverse_sequence(ctx: Context) -> list[Value]:
     own = ctx.reshape(counted(ctx, -1, steps, -1, "back"), along)
     length = ctx.reshape(lengths, across)
     zero = ctx.array(np.zeros((1, 1), np.int64), "zero")
-    beyond = ctx.reshape(sizes_const(f"{ctx.name}.beyond", np.array([steps], object)), (1, 1))
+    beyond = ctx.reshape(whole(ctx, steps, "beyond"), (1, 1))
     wrong = ctx.emit("pointwise", [length, zero], {"kind": "less"})
     kept = ctx.emit("pointwise", [beyond, at, wrong], {"kind": "where"})
     back = ctx.emit("pointwise", [length, own], {"kind": "add"})

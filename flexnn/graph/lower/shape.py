@@ -162,12 +162,15 @@ def counted(ctx: Context, begin: int, count: int, step: int, label: str) -> Valu
     known while binding.
     """
     if ctx.in_run:
-        if type(begin) is int:
-            start = ctx.array(np.array(begin, np.int64), "start")
-        else:
-            start = sizes_const(f"{ctx.name}.start", np.array(begin, object), "i64")
-        return progression(ctx, start, ctx.array(np.array(step, np.int64), "step"), count)
+        return progression(ctx, whole(ctx, begin, "start"), whole(ctx, step, "step"), count)
     return ctx.array(np.arange(begin, begin + count * step, step, dtype=np.int64), label)
+
+
+def whole(ctx: Context, value: int, label: str) -> Const:
+    """A new constant of one integer, which may be a size."""
+    if type(value) is int:
+        return ctx.array(np.array(value, np.int64), label)
+    return sizes_const(f"{ctx.name}.{label}", np.array(value, object), "i64")
 
 
 def progression(ctx: Context, start: Const, step: Const, count: int) -> Value:
