@@ -254,10 +254,9 @@ class Binder:
         if filling is not None:
             return filling(Context(self.graph, node, self.opset, list(inputs)))
         ctx = Context(self.graph, node, self.opset, [])
-        if _is_weighed(node, inputs):
-            return self._lowered(node, [ctx.tensor(v) if v is not None and v.is_of_run else v for v in inputs])
+        # What the run makes is read as a tensor; weights stay constants, of which lowerings may make panels.
         values: list[Value | None] = [
-            value if value is None or is_sizes(value) or value.nbytes <= OPERAND_BYTES else ctx.tensor(value)
+            ctx.tensor(value) if value is not None and value.is_of_run and not _is_operand(value) else value
             for value in inputs
         ]
         if not any(isinstance(value, int) for value in values):  # a lowering would make a constant of constants
@@ -318,6 +317,11 @@ def _is_weighed(node: ModelNode, inputs: Sequence[Const | None]) -> bool:
     """Whether a node multiplies what is made of a run by many weights: the run reads them as others do, as panels."""
     weights = inputs[1:] if node.op_type in _WEIGHED else ()
     return any(v is not None and not v.is_of_run and v.nbytes > FOLDED_BYTES for v in weights)
+
+
+def _is_operand(value: Const) -> bool:
+    """Whether a constant is made of sizes, or so small that lowerings read it as it is."""
+    return is_sizes(value) or value.nbytes <= OPERAND_BYTES
 
 
 def _within(nbytes: int, most: int) -> bool:

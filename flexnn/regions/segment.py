@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -231,8 +232,10 @@ def _available(region: Region, i: int, binder: Binder, values: Mapping[str, Valu
 
 
 def _size(name: str, binder: Binder, values: Mapping[str, Value]) -> int:
-    value = binder.values[name]
-    return binder.graph.tensors[value].size if isinstance(value, int) else values[name].size
+    value = binder.values.get(name)
+    if value is None:
+        return values[name].size
+    return prod(value.shape) if isinstance(value, Const) else binder.graph.tensors[value].size
 
 
 def _has_empty(node: ModelNode, binder: Binder, values: Mapping[str, Value]) -> bool:
@@ -256,8 +259,9 @@ def leave(region: Region, i: int, error: GraphError, empty: bool = False) -> Non
 
 def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]:
     """Return the small integers at hand from which a value is computed: if they are known while binding, so is it.
-    Return nothing if anything goes into it but these, constants and shapes; nor if it is a count of what other values
-    hold: it has to be known itself, and they do not (graph/contrib/selection.py).
+    Return nothing if anything goes into it but these, few constants and shapes – what weights make of a text, such as how
+    long it is spoken, is no number to fold –; nor if it is a count of what other values hold: it has to be known
+    itself, and they do not (graph/contrib/selection.py).
     """
     wanted, found = {name}, set[str]()
     for i in reversed(range(len(region.nodes))):
@@ -268,6 +272,8 @@ def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]
         if inside and (i in region.children or region.nodes[i].op_type.endswith(".count")):
             return set()
         if made and region.nodes[i].op_type == "Unique.groups":
+            return set()
+        if inside and any(n in region.constants and prod(region.constants[n].shape) > KNOWN_MAX for n in region.reads[i]):
             return set()
         if inside and region.nodes[i].op_type not in ("Shape", "Size"):
             wanted |= region.reads[i]

@@ -65,7 +65,7 @@ def check_random(seed: int, **options) -> int:
     return stops
 
 
-@pytest.mark.parametrize("block", [*range(4), *(pytest.param(i, marks=pytest.mark.full) for i in range(4, 40))])
+@pytest.mark.parametrize("block", [*range(8), *(pytest.param(i, marks=pytest.mark.long) for i in range(8, 40))])
 def test_random_tapes_do_what_the_interpreter_does(block):
     """With weights that stream: what was announced need not come."""
     stops = sum(check_random(1000 * block + seed) for seed in range(12))

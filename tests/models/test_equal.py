@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import flexnn
+from bench.models.catalogue import FULL
 from bench.peers.runtimes import OnnxRuntime
 from flexnn.session import open_for_tests
-from tests.support.models import ALL, Compiled
+from tests.support.models import ALL, QUICK, Compiled
 
 TOLERANCE = 1e-4
 SEEDS = (1, 2, 3)
@@ -46,7 +47,10 @@ def test_equals_onnxruntime(compiled: Compiled) -> None:
                     _close(session.run(None, feed), answer, f"budget {budget}, {threads} threads")
 
 
-@pytest.mark.parametrize("compiled", ALL, indirect=True)
+JITTERED = [*QUICK, *(pytest.param(m, id=m.name, marks=[] if m.name == "resnet152" else pytest.mark.long) for m in FULL)]
+
+
+@pytest.mark.parametrize("compiled", JITTERED, indirect=True)
 def test_jitter_changes_nothing(compiled: Compiled) -> None:
     """Random delays in loader and compute threads: the protocol, not luck, keeps reads and writes apart. Bit for bit
     where the session, which measures its own rates, chose the same kernels.

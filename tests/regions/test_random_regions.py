@@ -13,7 +13,7 @@ from tests.support.random_regions import Maker
 from tests.support.regions import check_runs
 
 BLOCK = 10
-BLOCKS = [*range(15), *(pytest.param(block, marks=pytest.mark.full) for block in range(15, 26))]
+BLOCKS = [*range(10), *(pytest.param(block, marks=pytest.mark.long) for block in range(10, 26))]
 
 
 def check_seed(folder: Path, seed: int) -> None:

@@ -14,7 +14,7 @@ from tests.support.random_turns import TurnMaker
 from tests.support.regions import check_runs, is_taped
 
 BLOCK = 20
-BLOCKS = [*range(6), *(pytest.param(block, marks=pytest.mark.full) for block in range(6, 30))]
+BLOCKS = [*range(8), *(pytest.param(block, marks=pytest.mark.long) for block in range(8, 30))]
 
 
 def check_seed(folder: Path, seed: int) -> bool:
