@@ -259,9 +259,9 @@ def leave(region: Region, i: int, error: GraphError, empty: bool = False) -> Non
 
 def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]:
     """Return the small integers at hand from which a value is computed: if they are known while binding, so is it.
-    Return nothing if anything goes into it but these, few constants and shapes – what weights make of a text, such as how
-    long it is spoken, is no number to fold –; nor if it is a count of what other values hold: it has to be known
-    itself, and they do not (graph/contrib/selection.py).
+    Return nothing if anything goes into it but these, small constants and shapes: what weights make of a text is
+    computed in the run. Nor if it is a count of what other values hold: it has to be known itself, and they do not
+    (graph/contrib/selection.py).
     """
     wanted, found = {name}, set[str]()
     for i in reversed(range(len(region.nodes))):
@@ -273,7 +273,8 @@ def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]
             return set()
         if made and region.nodes[i].op_type == "Unique.groups":
             return set()
-        if inside and any(n in region.constants and prod(region.constants[n].shape) > KNOWN_MAX for n in region.reads[i]):
+        read = [region.constants[n] for n in region.reads[i] if n in region.constants] if inside else []
+        if any(prod(constant.shape) > KNOWN_MAX for constant in read):
             return set()
         if inside and region.nodes[i].op_type not in ("Shape", "Size"):
             wanted |= region.reads[i]

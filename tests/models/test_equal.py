@@ -47,7 +47,10 @@ def test_equals_onnxruntime(compiled: Compiled) -> None:
                     _close(session.run(None, feed), answer, f"budget {budget}, {threads} threads")
 
 
-JITTERED = [*QUICK, *(pytest.param(m, id=m.name, marks=[] if m.name == "resnet152" else pytest.mark.long) for m in FULL)]
+JITTERED = [
+    *QUICK,
+    *(pytest.param(m, id=m.name, marks=[] if m.name == "resnet152" else pytest.mark.long) for m in FULL),
+]
 
 
 @pytest.mark.parametrize("compiled", JITTERED, indirect=True)
