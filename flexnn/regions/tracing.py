@@ -17,6 +17,7 @@ import numpy as np
 from flexnn.graph.ir import DTYPES, GraphError
 from flexnn.graph.model import Model
 from flexnn.graph.model_sources import unused_sources
+from flexnn.graph.ports import Port
 
 from .record import Recorder
 from .region import Nodes, Region
@@ -66,6 +67,8 @@ MANY = 128, 1024
 """Larger ones, at which some or all of what nodes make of them is too much to be computed while binding."""
 WINDOWS = (512, 256, 1536)
 """Samples of a window of sound: models that are fed one after the other often take only one or two such sizes."""
+SECOND = 16000
+"""Samples of sound that are tried, with a batch, too: codecs halve a window until it has fewer than they pad."""
 
 Shapes = list[tuple[int, ...]]
 
@@ -290,7 +293,7 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
     """
     ports = model.graph.inputs
     names = dimension_names(ports)
-    samples = {row[-1] for row, port in zip(names, ports, strict=True) if len(row) == 2 and port.dtype == "f32"} - {""}
+    samples = {row[-1] for row, port in zip(names, ports, strict=True) if _is_waves(port)} - {""}
     seen: set[tuple[tuple[int, ...], ...]] = set()
     bases = sorted(bound, key=lambda shapes: -sum(shape.count(1) for shape in shapes))
     windows = [
@@ -299,6 +302,9 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
         if _is_sound(names, base, samples)
         for size in WINDOWS
     ]
+    for base, sizes in windows[:1]:
+        second = sizes | dict.fromkeys(samples, SECOND)
+        windows += [(base, second), (base, {name: d if name in samples else BATCH for name, d in second.items()})]
     tried = [[(base, other) for other in _changed(_sizes(names, base))] for base in bases]
     first, *others = [*zip_longest(*tried)] or [()]
     caches = Caches.of(ports)
@@ -335,6 +341,12 @@ def _steps(sizes: dict[str, int], caches: Caches) -> Iterator[dict[str, int]]:
         yield sizes | apart | single | held
 
 
+def _is_waves(port: Port) -> bool:
+    """Return whether an input may be a batch of sounds, of one channel each."""
+    dims = port.dims or ()
+    return port.dtype == "f32" and (len(dims) == 2 or (len(dims) == 3 and dims[1] == 1))
+
+
 def _is_sound(names: list[list[str]], shapes: Shapes, samples: set[str]) -> bool:
     """Return whether, of all open dimensions, only those of ``samples`` are more than 1."""
     return bool(samples) and {name for name, d in _sizes(names, shapes).items() if d > 1} == samples
@@ -358,6 +370,8 @@ def _changed(sizes: dict[str, int]) -> Iterator[dict[str, int]]:
     for own in (apart, long, few, picture):
         for others in ({}, batch):
             yield sizes | own | others
+    for name in single if len(single) > 1 else ():  # texts and pictures have batches of their own
+        yield sizes | apart | {name: batch[name]}
     for name in large:
         yield sizes | apart | batch | {name: 1}
     for own in (*({name: k * d for name, d in apart.items()} for k in LONGER), {}):
