@@ -55,6 +55,7 @@ fx_engine *fx_engine_open(const fx_options *o, fx_error *error) {
     e->trace = o->trace;
     e->fresh = o->fresh;
     e->arena.ends_whole = o->streams_last;
+    e->draws = o->noise_seed;
     e->jitter_seed = o->jitter_seed;
     e->read_bytes_per_second = o->read_bytes_per_second;
     e->process = getpid();

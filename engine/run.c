@@ -66,7 +66,7 @@ fx_status fx_step_fail(fx_engine *e, fx_error error) {
 
 static void make_task(fx_bound *b, const fx_step *step, void *const *buffers, uint32_t number) {
     fx_task *task = &b->tasks[number];
-    const fx_engine *e = b->engine;
+    fx_engine *e = b->engine;
     const fx_node *node = &b->program.nodes[step->node];
     *task = (fx_task){.call = {.kernels = e->kernels,
                                .params = &node->params,
@@ -83,6 +83,8 @@ static void make_task(fx_bound *b, const fx_step *step, void *const *buffers, ui
         task->call.table = &b->tables[node->in[0].offset].face;
     if (fx_op_traits(node->op) & FX_TRAIT_PANELS)
         task->call.weight = (const float *)(e->arena.memory + step->panel_offset);
+    if (node->op == FX_OP_NOISE)
+        task->call.draw = e->draws++;
     if (e->poison)
         fx_poison_step(b, step, &task->call);
     task->units = fx_op_units(e->kernels, node->op, node->kernel, &node->params, step->window, e->workers.cut_threads);

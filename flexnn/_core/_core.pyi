@@ -218,6 +218,7 @@ class Engine:
         isa: str | None = None,
         poison: bool = False,
         jitter_seed: int = 0,
+        noise_seed: int = 0,
         read_bytes_per_second: int = 0,
         trace: int = 0,
         fresh: bool = False,

@@ -1,5 +1,5 @@
 # flexnn/engine.h, flexnn/crc32c.h, flexnn/rates.h, flexnn/quota.h.
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from flexnn._core.c_interrupt cimport fx_interrupt
 from flexnn._core.c_ops cimport fx_kernels, fx_params, fx_status, fx_window
@@ -69,6 +69,7 @@ cdef extern from "flexnn/engine.h" nogil:
         int threads
         const char *isa
         int poison
+        uint64_t noise_seed
         uint32_t jitter_seed
         int64_t read_bytes_per_second
         int trace

@@ -148,7 +148,8 @@ cdef class Engine:
     cdef bint is_kept  # a device kept a read waiting when something waited last until nothing is read
 
     def __init__(self, *, bint direct=False, int threads=1, isa=None, bint poison=False, uint32_t jitter_seed=0,
-                 int64_t read_bytes_per_second=0, int trace=0, bint fresh=False, bint streams_last=False):
+                 uint64_t noise_seed=0, int64_t read_bytes_per_second=0, int trace=0, bint fresh=False,
+                 bint streams_last=False):
         if self.engine != NULL:
             raise RuntimeError("the session is open already")
         cdef bytes isa_name = b"" if isa is None else isa_level(isa).encode()
@@ -158,7 +159,7 @@ cdef class Engine:
         options.isa = NULL if isa is None else <const char *>isa_name
         options.poison, options.jitter_seed, options.trace = poison, jitter_seed, trace
         options.read_bytes_per_second, options.fresh = read_bytes_per_second, fresh
-        options.streams_last = streams_last
+        options.streams_last, options.noise_seed = streams_last, noise_seed
         _kernels(isa)  # says better than the engine what is wrong with FLEXNN_ISA
         self.doomed, self.doomed_recordings = [], []
         self.tracing = trace

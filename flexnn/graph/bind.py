@@ -167,6 +167,8 @@ class Binder:
         """Whether a node's results that are float32 here are float16 in the model."""
         if node.op_type in ("Cast", "CastLike"):
             return node.attrs.get("to") == FLOAT16 or bool(self.halves.intersection(node.input[1:]))
+        if node.op_type.startswith("Random") and "dtype" in node.attrs:
+            return node.attrs["dtype"] == FLOAT16
         if node.op_type == "DequantizeLinear" and node.attrs.get("output_dtype"):
             return node.attrs["output_dtype"] == FLOAT16
         deciding = node.input[:1] if node.op_type == "Pow" else node.input

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -72,6 +73,7 @@ class Engine:
                 threads=switches.threads,
                 poison=switches.poison,
                 jitter_seed=switches.jitter_seed,
+                noise_seed=int.from_bytes(os.urandom(8)),
                 read_bytes_per_second=switches.read_bytes_per_second,
                 trace=trace,
                 fresh=switches.fresh,

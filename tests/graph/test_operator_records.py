@@ -189,6 +189,10 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "cumulate": (f32((2, 3)), {"axis": 1, "is_product": 0, "is_exclusive": 0, "is_reverse": 0}),
     "trilu": (f32((2, 3)), {"k": 0, "is_upper": 1}),
     "one_hot": ([((3,), "i64"), ((2,), "f32")], {"axis": 1, "depth": 4}),
+    "noise": (
+        f32((2, 3)),
+        {"is_uniform": 0, "is_seeded": 0, "seed_lo": 1, "seed_hi": 2, "shift": 0.0, "factor": 1.0, "end": 1.0},
+    ),
     "trees": ([((4, 3), "f32"), ((9,), "i32")], TREES),
     "fourier": (f32((2, 8, 1, 1), (16,)), FOURIER),
     "gather_panels": ([((2, 48), "f32"), ((2,), "i64")], {"rows": 20, "inner": 2, "wtype": "f32"}),

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 import flexnn
 from flexnn.graph import load_model
 from flexnn.graph.evaluate import MemoryNeededError, evaluate
 from flexnn.graph.ir import GraphError
+from tests.support.compare import load, model_of, ops_of, run_on_core
 from tests.support.nodes import one_node, run_all_ways
+from tests.support.reference import run_graph
 
 F32 = np.float32
 X = np.zeros((41, 73), F32)
@@ -136,3 +139,41 @@ def test_files_that_are_wrong(operator: str, attrs: dict[str, Any], says: str, t
     path.write_bytes(one_node(operator, inputs, [F32], domain="", **attrs))
     with pytest.raises(GraphError, match=says):
         load_model(path)
+
+
+@pytest.mark.parametrize("operator", LIKE.values())
+@pytest.mark.parametrize("count", [1, 511, 1024, 5000])
+def test_the_core_draws_what_the_reference_does(operator: str, count: int) -> None:
+    """Philox and Box-Muller's transform, for a seed."""
+    told: dict[str, Any] = {"mean": 3.0, "scale": 0.5} if "Normal" in operator else {"low": -2.0, "high": 6.0}
+    x = np.zeros(count, F32)
+    graph = load(model_of([helper.make_node(operator, ["x"], ["y"], seed=7.0, **told)], {"x": (count,)}, ["y"]))
+    assert ops_of(graph) == ["noise"]
+    (made, meant) = (run(graph, {"x": x})["y"] for run in (run_on_core, run_graph))
+    np.testing.assert_allclose(made, meant, atol=1e-5)
+
+
+def test_noise_of_fixed_and_open_shapes_is_drawn_in_the_engine(tmp_path: Path) -> None:
+    """Two nodes alike draw other numbers, and so does each turn of a loop."""
+    body = helper.make_graph(
+        [
+            helper.make_node("RandomNormalLike", ["x"], ["noise"]),
+            helper.make_node("RandomNormalLike", ["x"], ["other"]),
+            helper.make_node("Sub", ["noise", "other"], ["row"]),
+            helper.make_node("Identity", ["go"], ["goes"]),
+        ],
+        "body",
+        [helper.make_tensor_value_info("i", 7, []), helper.make_tensor_value_info("go", 9, [])],
+        [helper.make_tensor_value_info("goes", 9, []), helper.make_tensor_value_info("row", 1, ["n"])],
+    )
+    nodes = [helper.make_node("Loop", ["turns", ""], ["y"], body=body)]
+    ports = [helper.make_tensor_value_info("x", 1, ["n"])], [helper.make_tensor_value_info("y", 1, ["t", "n"])]
+    graph = helper.make_graph(nodes, "g", *ports, [numpy_helper.from_array(np.array(5), "turns")])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    with flexnn.Session(path) as session:
+        rows = np.concatenate([session.run(None, {"x": np.zeros(3000, F32)})[0] for _ in range(2)])
+        assert not session.statistics()["hosted_operators"]
+    assert len({row.tobytes() for row in rows}) == 10
+    assert abs(rows.std() - np.sqrt(2)) < 0.05
+    assert np.abs(np.corrcoef(rows) - np.eye(10)).max() < 0.1

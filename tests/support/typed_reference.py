@@ -114,10 +114,34 @@ def _one_hot(graph: Graph, node: Node, indices: Array, values: Array) -> Array:
     return np.where((own == places) | (own + depth == places), values[1], values[0])
 
 
+def _noise(graph: Graph, node: Node, x: Array) -> Array:
+    """Numbers of a seed, or of the first draw: kernels/include/flexnn/params.h says how they are made."""
+    size, half = 1024, 512
+    blocks = -(-x.size // size) * size // 4
+    number = np.arange(blocks, dtype=np.uint64)
+    words = [number & 0xFFFFFFFF, number >> np.uint64(32), np.zeros_like(number), np.zeros_like(number)]
+    keys = [int(node.attrs["seed_lo"]), int(node.attrs["seed_hi"])]
+    for _ in range(10):
+        a, b = words[0] * np.uint64(0xD2511F53), words[2] * np.uint64(0xCD9E8D57)
+        (a_high, a_low), (b_high, b_low) = ((v >> np.uint64(32), v & np.uint64(0xFFFFFFFF)) for v in (a, b))
+        words = [b_high ^ words[1] ^ np.uint64(keys[0]), b_low, a_high ^ words[3] ^ np.uint64(keys[1]), a_low]
+        keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    shares = np.stack(words).astype(np.int64) // 256 / 2.0**24  # [4, blocks]
+    first, second = (shares[i : i + 2].T.reshape(-1, half) for i in (0, 2))
+    if node.attrs["is_uniform"]:
+        drawn = np.concatenate([first, second], axis=1)
+    else:
+        radius, angle = np.sqrt(-2 * np.log(first + 2.0**-24)), 2 * np.pi * second
+        drawn = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    y = node.attrs["shift"] + node.attrs["factor"] * drawn.reshape(-1)[: x.size]
+    return y.astype(np.float32).reshape(x.shape)
+
+
 OPERATORS: dict[str, Callable[..., Array]] = {
     "pointwise": _pointwise,
     "argmax": _argmax,
     "cumulate": _cumulate,
     "trilu": _trilu,
     "one_hot": _one_hot,
+    "noise": _noise,
 }

@@ -117,6 +117,7 @@ typedef struct fx_options {
     int threads;          /* compute threads, the caller of fx_run among them */
     const char *isa;      /* NULL: the best (or FLEXNN_ISA) */
     int poison;           /* tests: the arena, a load's target and a node's output are filled with NaNs before use */
+    uint64_t noise_seed;  /* where random numbers without a seed of their own begin */
     uint32_t jitter_seed; /* tests: non-zero makes loader and threads pause at random between tasks */
     int64_t read_bytes_per_second; /* throttle of the loader; 0: none */
     int trace;                     /* keep the times of the last run's steps and loads; 2: of each thread, too */

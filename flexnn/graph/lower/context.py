@@ -263,6 +263,7 @@ LOWERINGS: Registry[Lowering] = Registry(
         "columns": "Col2Im",
         "einsum": "Einsum",
         "fourier": "DFT STFT",
+        "noise": "RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
         "quantised": "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul"
         " QuantizeLinear",
         "recurrent": "GRU LSTM RNN",

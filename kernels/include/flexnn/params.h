@@ -75,6 +75,13 @@
 /* y[o,d,j] = in[1][1] where the index in[0][o,j] is d, or d - depth; else in[1][0]. Indices of index_bytes (4 or 8). */
 #define FX_ONE_HOT_FIELDS(I, F) I(elem_bytes) I(index_bytes) I(outer) I(depth) I(inner)
 
+/* count random numbers, as many as in[0] has elements (of elem_bytes; they are not read): y = shift + factor z, where z
+ * has mean 0 and variance 1, or is_uniform: is 0 or more and below 1, and y stays below `end` if factor is above 0. Four
+ * numbers come of each block of Philox4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3"): its
+ * key is the seed, its counter the block's number and fx_call.draw, or, with is_seeded, 0. */
+#define FX_NOISE_FIELDS(I, F)                                                                                         \
+    I(is_uniform) I(elem_bytes) I(count) I(is_seeded) I(seed_lo) I(seed_hi) F(shift) F(factor) F(end)
+
 /* Local response normalisation over the channels of rows x c; x_s, y_s: row (pixel) strides. */
 #define FX_LRN_FIELDS(I, F) I(rows) I(c) I(size) I(x_s) I(y_s) F(alpha) F(beta) F(bias)
 
@@ -261,7 +268,7 @@
     X(RESAMPLE, resample, 1, 0)                                                                                        \
     FX_OPS_STATE(X)                                                                                                    \
     FX_OPS_BYTES(X)                                                                                                    \
-    FX_OPS_F16(X) X(DEPTH_TO_SPACE, depth_to_space, 1, 0)
+    FX_OPS_F16(X) X(DEPTH_TO_SPACE, depth_to_space, 1, 0) X(NOISE, noise, 1, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
