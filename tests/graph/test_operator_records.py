@@ -189,6 +189,7 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "cumulate": (f32((2, 3)), {"axis": 1, "is_product": 0, "is_exclusive": 0, "is_reverse": 0}),
     "trilu": (f32((2, 3)), {"k": 0, "is_upper": 1}),
     "one_hot": ([((3,), "i64"), ((2,), "f32")], {"axis": 1, "depth": 4}),
+    "couple": (f32((4, 3)), {"classes": 3}),
     "noise": (
         f32((2, 3)),
         {"is_uniform": 0, "is_seeded": 0, "seed_lo": 1, "seed_hi": 2, "shift": 0.0, "factor": 1.0, "end": 1.0},

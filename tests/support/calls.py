@@ -384,10 +384,6 @@ def chances(n: int) -> Iterator[Called]:
         yield called("Bernoulli", np.abs(x(side, side)), dtype=dtype)
     yield called("Multinomial", x(4, 16), sample_size=n // 4)
     yield called("Multinomial", x(4, n // 4), sample_size=3, wide=True)
-    for classes in (2, 5):
-        pairs = classes * (classes - 1) // 2
-        attrs = {"prob_a": [-1.0] * pairs, "prob_b": [0.5] * pairs, "classes": classes}
-        yield called("SVMClassifier.probabilities", x(max(n // pairs, 1), pairs), **attrs)
 
 
 GROUPS = elementwise, reductions, shapes, picking, windows, normalised, products, pictures, signals, chances

@@ -114,6 +114,26 @@ def _one_hot(graph: Graph, node: Node, indices: Array, values: Array) -> Array:
     return np.where((own == places) | (own + depth == places), values[1], values[0])
 
 
+def _couple(graph: Graph, node: Node, x: Array) -> Array:
+    """Rounds over the classes, as kernels/include/flexnn/params.h says, until all are as probable as they should be."""
+    classes = int(node.attrs["classes"])
+    first, second = np.triu_indices(classes, 1)
+    made = []
+    for row in x.astype(np.float64):
+        pairs = np.zeros((classes, classes))
+        pairs[first, second], pairs[second, first] = row, 1 - row
+        matrix = -pairs * pairs.T + np.diag(np.square(pairs).sum(0))
+        y = np.full(classes, 1 / classes)
+        for _ in range(100):
+            if np.abs(matrix @ y - y @ matrix @ y).max() < 0.005 / classes:
+                break
+            for i in range(classes):
+                y[i] += (y @ matrix @ y - matrix[i] @ y) / matrix[i, i]
+                y /= y.sum()
+        made.append(y)
+    return np.array(made, np.float32)
+
+
 def _noise(graph: Graph, node: Node, x: Array) -> Array:
     """Numbers of a seed, or of the first draw: kernels/include/flexnn/params.h says how they are made."""
     size, half = 1024, 512
@@ -144,4 +164,5 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "trilu": _trilu,
     "one_hot": _one_hot,
     "noise": _noise,
+    "couple": _couple,
 }

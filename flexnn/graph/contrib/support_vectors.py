@@ -9,6 +9,8 @@ from flexnn.quick_dataclass import quick_dataclass
 from .classic import DOMAIN, FLOAT, class_names, transformed, widened
 from .expansion import Expansion, expands, floats, integers
 
+LEAST = np.float32(1e-7)
+"""Least probability of a pair, either way, as in onnxruntime."""
 _KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 
 
@@ -152,9 +154,10 @@ def _elected(e: Expansion, scores: str, classes: int) -> str:
 def _written(e: Expansion, scores: str, classes: int, chances: tuple[np.ndarray, np.ndarray]) -> None:
     """Output 1: probabilities of classes, or the scores of pairs; those of the only pair for both of its classes."""
     if chances[0].size:
-        slopes, shifts = (part.tolist() for part in chances)
-        part = "SVMClassifier.probabilities"
-        transformed(e, e.add(part, scores, prob_a=slopes, prob_b=shifts, classes=classes), 1)
+        slopes, shifts = (e.array(-part.reshape(1, -1)) for part in chances)
+        shares = e.add("Sigmoid", e.add("Add", e.add("Mul", scores, slopes), shifts))
+        bounds = [e.array(np.float32(bound)) for bound in (LEAST, 1 - LEAST)]  # of either class of a pair
+        transformed(e, e.add("flexnn.Couple", e.add("Clip", shares, *bounds), classes=classes), 1)
         return
     if classes > 2:
         transformed(e, scores, 1)

@@ -216,7 +216,6 @@ EVALUATORS: Registry[Evaluator] = Registry(
     {
         "attention": "Attention LinearAttention RotaryEmbedding SwiGLU",
         "convolution": "CausalConvWithState Col2Im Conv ConvTranspose DeformConv",
-        "coupling": "SVMClassifier.probabilities",
         "linear": "Einsum Gemm MatMul",
         "noise": "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
         "normalisation": "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization"

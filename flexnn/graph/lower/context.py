@@ -261,6 +261,7 @@ LOWERINGS: Registry[Lowering] = Registry(
     {
         "attention": "Attention RotaryEmbedding flexnn.RotaryEmbedding",
         "columns": "Col2Im",
+        "coupling": "flexnn.Couple",
         "einsum": "Einsum",
         "fourier": "DFT STFT",
         "noise": "RandomNormal RandomNormalLike RandomUniform RandomUniformLike",

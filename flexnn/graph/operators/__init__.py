@@ -105,10 +105,10 @@ class _Records(Mapping[str, Operator]):
     def _load(self) -> None:
         if self._is_whole:
             return
-        from . import attention, fourier, half, indexing, noise, quantised, recurrent, selection, trees
+        from . import attention, coupling, fourier, half, indexing, noise, quantised, recurrent, selection, trees
 
-        families = (*FAMILIES, attention, fourier, half, indexing, noise, quantised, recurrent, selection, trees)
-        self._found = collect(record for family in families for record in family.OPERATORS)
+        rare = attention, coupling, fourier, half, indexing, noise, quantised, recurrent, selection, trees
+        self._found = collect(record for family in (*FAMILIES, *rare) for record in family.OPERATORS)
         self._is_whole = True
 
 

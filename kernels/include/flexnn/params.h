@@ -75,6 +75,11 @@
 /* y[o,d,j] = in[1][1] where the index in[0][o,j] is d, or d - depth; else in[1][0]. Indices of index_bytes (4 or 8). */
 #define FX_ONE_HOT_FIELDS(I, F) I(elem_bytes) I(index_bytes) I(outer) I(depth) I(inner)
 
+/* Probabilities y[rows, classes] that agree best with those of pairs, in[0][rows, pairs]: how probable class i is
+ * against j, of pairs (0, 1), (0, 2) .. (1, 2) ..; method 2 of Wu, Lin and Weng (2004, "Probability Estimates for
+ * Multi-class Classification by Pairwise Coupling"), of as many rounds as onnxruntime takes. */
+#define FX_COUPLE_FIELDS(I, F) I(rows) I(classes)
+
 /* count random numbers, as many as in[0] has elements (of elem_bytes; they are not read): y = shift + factor z, where z
  * has mean 0 and variance 1, or is_uniform: is 0 or more and below 1, and y stays below `end` if factor is above 0. Four
  * numbers come of each block of Philox4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3"): its
@@ -268,7 +273,7 @@
     X(RESAMPLE, resample, 1, 0)                                                                                        \
     FX_OPS_STATE(X)                                                                                                    \
     FX_OPS_BYTES(X)                                                                                                    \
-    FX_OPS_F16(X) X(DEPTH_TO_SPACE, depth_to_space, 1, 0) X(NOISE, noise, 1, 0)
+    FX_OPS_F16(X) X(DEPTH_TO_SPACE, depth_to_space, 1, 0) X(NOISE, noise, 1, 0) X(COUPLE, couple, 1, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
