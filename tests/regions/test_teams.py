@@ -40,7 +40,7 @@ def choosing() -> onnx.ModelProto:
             node("NonZero", [f"is_kept{stage}"], [f"found{stage}"]),
             node("Squeeze", [f"found{stage}", "zero"], [f"rows{stage}"]),
             node("Gather", [last, f"rows{stage}"], [f"kept{stage}"], axis=0),
-            node("RandomNormalLike", [f"kept{stage}"], [f"noise{stage}"]),
+            node("Bernoulli", [f"kept{stage}"], [f"noise{stage}"]),
             node("Mul", [f"noise{stage}", "none"], [f"silence{stage}"]),
             node("Add", [f"kept{stage}", f"silence{stage}"], [f"noisy{stage}"]),
         ]
