@@ -326,8 +326,8 @@ def check_held(programs: Sequence[Program], holder: Program) -> None:
 
 
 def _fields(load: Any) -> tuple[int, ...]:
-    """Return all that a load says but what it waits for."""
-    return tuple(int(load[name]) for name in load.dtype.names if name != "wait_steps")
+    """Return all that a load says but what it waits for, and where its program's checksums begin."""
+    return tuple(int(load[name]) for name in load.dtype.names if name not in ("wait_steps", "crc_first"))
 
 
 def _writes(program: Program) -> list[tuple[int, int]]:

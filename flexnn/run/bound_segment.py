@@ -33,7 +33,7 @@ EDIT_BYTES, EDITS = 8, 16
 node, before they are known: measured 4 to 12.
 """
 HOLDER_BYTES = 8 << 10
-"""Bytes of the program that brings what a segment holds, its loads not counted: objects in Python, the engine's copy."""
+"""Bytes of the program that brings what a segment holds, in Python and in the engine, its loads not counted."""
 CLOSED_BYTES = 6 << 10
 """Bytes of it while it is closed, its numbers not counted."""
 

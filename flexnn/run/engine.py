@@ -142,7 +142,7 @@ class BoundProgram:
         crcs: NDArray[np.uint32] | None = None,
     ) -> None:
         self.engine, self.artifact, self.plan, self._spill = engine, artifact, plan, spill
-        program = program or plan.program
+        self.program = program = program or plan.program
         try:
             self._bound = _core.BoundProgram(
                 engine.core,

@@ -74,8 +74,8 @@ typedef struct fx_tape {
 typedef struct fx_recording fx_recording;
 
 /* Checks and copies the tape, and grows the arena if its slots need that. No program that is bound may have pinned
- * weights where its slots lie or write there, and none of a loop may write what its holder brings (FX_ERR_OVERLAP). FX_ERR_RUNNING, FX_ERR_FORK. NULL on failure. A program
- * that is unbound breaks the recordings that run it. */
+ * weights where its slots lie or write there, and none of a loop may write what its holder brings (FX_ERR_OVERLAP).
+ * FX_ERR_RUNNING, FX_ERR_FORK. NULL on failure. A program that is unbound breaks the recordings that run it. */
 fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *error);
 /* FX_ERR_RUNNING: it is still there. */
 fx_status fx_recording_free(fx_recording *r);
