@@ -14,7 +14,9 @@ from bench.process import flexnn as command
 from flexnn import BudgetError
 from flexnn.planning.check import check_held, check_plan
 from flexnn.planning.errors import PlanError
+from flexnn.run.engine import SessionError
 from flexnn.run.holding import Loop, shares_of
+from flexnn.session import open_for_tests
 from tests.support.regions import BOOL, F32, I64, check_run, compiled, graph_of, model_of, numbers, opened, value
 
 node = helper.make_node
@@ -188,6 +190,30 @@ def test_a_budget_that_changes(tmp_path: Path) -> None:
             session.run(None, given)
         session.memory = refused.value.minimum
         check_run(session, model, given)
+
+
+def test_damage_to_what_a_loop_holds(tmp_path: Path) -> None:
+    """The run that reads it says which weight it is; mended, the next run is good."""
+    model, given = several(3, "LLLL"), feed(3, "LLLL")
+    memory = smallest(tmp_path, model, "LLLL") + int(1.6 * MIB)
+    path = Path(compiled(tmp_path, model))
+    with open_for_tests(path, memory=memory, threads=2, poison=True) as session:
+        for _ in range(3):
+            check_run(session, model, given)
+        holder = loops_of(session)[2].holder
+        assert holder is not None
+        at = int(holder.plan.program.loads["file_offset"][0]) + 5
+        whole = path.read_bytes()
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(bytes([whole[at] ^ 1]))
+            file.flush()
+            with pytest.raises(SessionError, match=r"weight 'L2m\d'.*checksum"):
+                session.run(None, given)
+            file.seek(at)
+            file.write(whole[at : at + 1])
+        for _ in range(2):
+            check_run(session, model, given)
 
 
 def test_what_loops_get() -> None:
