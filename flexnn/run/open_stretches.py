@@ -216,14 +216,9 @@ class OpenStretches(Teams):
         if self._used.keys() == self._usual_keys:
             return
         self._usual, self._usual_keys = list(self._used), set(self._used)
-        if self.would_hold(self._usual):  # their loops were met one by one
-            self._close_all()
-            self.segments.drop_plans()
-            self._engine.trim(keep=True)
-            return
         needed = {segment for used in self._usual for segment in used.segments}
         pins = {segment.pins for segment in needed if segment.base is not None}
-        if self._may_stay(pins, needed):
+        if self.begins_to_hold(self._usual) or self._may_stay(pins, needed):
             return
         most = self._most_working(needed)
         unneeded = [

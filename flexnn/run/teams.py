@@ -203,8 +203,10 @@ class Teams(Arena):
             for segment, base, working_bytes in before:
                 segment.base, segment.working_bytes = base, working_bytes
 
-    def would_hold(self, team: Sequence[ReadyStretch]) -> bool:
-        """Return whether a team whose loops hold nothing should, and was not planned anew for that in this budget."""
+    def begins_to_hold(self, team: Sequence[ReadyStretch]) -> bool:
+        """Drop all plans where a team's loops, which were met one by one, should hold weights and do not, once in each
+        budget; return whether.
+        """
         memory, segments = self.segments.memory, segments_of(team)
         if memory is None or memory == self._held_for or any(segment.base is None for segment in segments):
             return False
@@ -213,7 +215,12 @@ class Teams(Arena):
         self._held_for = memory
         with contextlib.suppress(BudgetError):
             self._shares(segments, memory - sum(self._around(team, segments).values()), 0, may_hold=True)
-        return any(segment.holds is not None for segment in segments)
+        if all(segment.holds is None for segment in segments):
+            return False
+        self._close_all()
+        self.segments.drop_plans()
+        self._engine.trim(keep=True)
+        return True
 
     def _around(
         self,
