@@ -46,7 +46,7 @@ class Loop:
     turn: int
     """The entry with which its turns begin."""
     turns: int
-    """How many there are, about."""
+    """Number of them, about."""
     segments: list[BoundSegment]
     """Segments that its turns run, loops inside of it included."""
     holder: BoundProgram | None = None
@@ -144,7 +144,7 @@ def own_pins(program: Program, nbytes: int, kept: int | None) -> tuple[int, int]
 
 
 class Share(NamedTuple):
-    """What a loop gets of the memory beyond the smallest. Sizes in bytes."""
+    """Part of a loop in the memory beyond the smallest. Sizes in bytes."""
 
     nbytes: int
     kept: int | None
@@ -153,7 +153,7 @@ class Share(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """What all loops get, and what is left for segments outside of loops."""
+    """Parts of all loops, and the rest, for segments outside of loops."""
 
     loops: list[Share]
     rest: int
