@@ -33,8 +33,8 @@ typedef struct world {
     uint32_t after[PROGRAMS][FX_PREDECESSORS][LOADS], waits[PROGRAMS][FX_RUNS * LOADS];
     int reads[PROGRAMS][STEPS];
     const fx_load *held[PROGRAMS][STEPS]; /* of another program, which brought what a step finds; NULL: none */
-    int64_t spilled[2];     /* the spill file: a number of each of two rows */
-    uint32_t spill_crcs[2]; /* of them */
+    int64_t spilled[2];                   /* the spill file: a number of each of two rows */
+    uint32_t spill_crcs[2];               /* of them */
     fx_spill_store stores[1];
     int64_t runs;                     /* of the program that spills: each stores other numbers */
     int done[PROGRAMS][STEPS][UNITS]; /* how often, in this run */
