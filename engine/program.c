@@ -193,7 +193,8 @@ fx_status fx_program_check_asking(const fx_program *p, int threads, const fx_ker
             if (status == FX_OK && pinned && fx_load_is_spilled(load))
                 status = FX_ERR_PARAMS;
             if (status == FX_OK && !pinned &&
-                (load->wait_steps < -(int64_t)p->step_count || load->wait_steps >= (int64_t)p->step_count))
+                (load->wait_steps < -(int64_t)p->step_count ||
+                 load->wait_steps >= (int64_t)p->step_count + !p->step_count))
                 status = FX_ERR_PARAMS;
             if (status != FX_OK) {
                 fail(error, status, i, pinned);

@@ -30,6 +30,8 @@ struct fx_recording {
     void **buffers;    /* [slots of the program with the most buffers] */
     int64_t *counters; /* [counter_count] */
     uint8_t *went;     /* [entry_count]: whether a branch or a turn went elsewhere the last time */
+    uint64_t *inside;  /* [entry_count]: a bit for each holder in whose loop an entry is; NULL: there are no holders */
+    uint64_t *spoils;  /* [program_count]: the holders of which a program's loads write over what they bring */
     fx_seal seal;
 
     uint32_t entry; /* where a run that stopped goes on */
@@ -88,6 +90,12 @@ static int64_t lay_out(char *memory, const fx_tape *t) {
     CARVE(buffers, most_buffers(t));
     CARVE(counters, t->counter_count);
     CARVE(went, t->entry_count);
+    if (fx_tape_has_holders(t)) {
+        CARVE(inside, t->entry_count);
+        CARVE(spoils, t->program_count);
+        if (memory)
+            fx_tape_note_holders(t, r->inside, r->spoils);
+    }
 #undef COPY
 #undef CARVE
     return used;
@@ -104,6 +112,8 @@ static uint32_t body_of(const fx_recording *r) {
     uint32_t crc = fx_seal_more(path, 0, t->programs, t->program_count, sizeof *t->programs);
     crc = fx_seal_more(path, crc, t->entries, t->entry_count, sizeof *t->entries);
     crc = fx_seal_more(path, crc, t->slots, t->slot_count, sizeof *t->slots);
+    crc = fx_seal_more(path, crc, r->inside, r->inside ? t->entry_count : 0, sizeof *r->inside);
+    crc = fx_seal_more(path, crc, r->spoils, r->spoils ? t->program_count : 0, sizeof *r->spoils);
     return fx_seal_more(path, crc, t->operands, t->operand_count, sizeof *t->operands);
 }
 
@@ -229,14 +239,23 @@ static int is_done(const fx_recording *r, const fx_entry *x, int64_t turns) {
     return x->c >= 0 && !*(const uint8_t *)r->places[x->c];
 }
 
+/* Whether a TURN is expected to be left at this count of turns. *is_sure: it certainly goes so. */
+static int leaves(const fx_entry *x, int64_t turns, uint8_t went, int *is_sure) {
+    const int goes = x->n >= 0 ? turns >= x->n : turns == 0 && went > 1;
+    *is_sure = x->n >= 0 && (goes || (x->c < 0 && x->d < 0));
+    return goes;
+}
+
 /* The programs that are expected to run after entry `at`: branches go where they went the last time (`went`), loops go
- * on unless their count says otherwise, and after the end the recording begins again. */
-static uint32_t look_ahead(const fx_tape *t, const int64_t *counters, const uint8_t *went, uint32_t at,
-                           fx_bound **next) {
+ * on unless their count says otherwise, and after the end the recording begins again. Behind a decision that may fall
+ * otherwise, none is named whose loads would write over what a holder has brought to a loop that then goes on. */
+static uint32_t look_ahead(const fx_recording *r, uint32_t at, fx_bound **next) {
+    const fx_tape *t = &r->tape;
     int64_t turns[FX_COUNTERS_MAX];
+    uint64_t unsure = 0;
     uint32_t count = 0;
     int has_ended = 0;
-    memcpy(turns, counters, t->counter_count * sizeof *turns);
+    memcpy(turns, r->counters, t->counter_count * sizeof *turns);
     for (int looked = 0; looked < LOOK_AHEAD && count < FX_AHEAD_MAX; looked++) {
         if (++at >= t->entry_count) {
             if (has_ended++)
@@ -244,29 +263,42 @@ static uint32_t look_ahead(const fx_tape *t, const int64_t *counters, const uint
             at = 0;
         }
         const fx_entry *x = &t->entries[at];
-        int goes = 0;
+        const uint64_t inside = r->inside ? r->inside[at] : 0;
+        int64_t program = -1;
+        int goes = 0, is_sure = 1;
         if (x->kind == FX_ENTRY_RUN)
-            next[count++] = t->programs[x->a];
+            program = x->a;
         else if (x->kind == FX_ENTRY_BEGIN)
             turns[x->a] = 0;
         else if (x->kind == FX_ENTRY_NEXT)
             turns[x->a]++, goes = 1;
         else if (x->kind == FX_ENTRY_JUMP)
             goes = 1;
-        else if (x->kind == FX_ENTRY_BRANCH)
-            goes = went[at];
-        else if (x->kind == FX_ENTRY_TURN)
-            goes = x->n >= 0 ? turns[x->a] >= x->n : turns[x->a] == 0 && went[at] > 1;
+        else if (x->kind == FX_ENTRY_BRANCH) {
+            goes = r->went[at];
+            unsure |= inside;
+        } else if (x->kind == FX_ENTRY_TURN) {
+            goes = leaves(x, turns[x->a], r->went[at], &is_sure);
+            if (!goes && !turns[x->a] && x->holder)
+                program = (int64_t)x->holder - 1;
+            if (!is_sure) /* before its first turn a loop's own holder has brought nothing */
+                unsure |= turns[x->a] ? inside : at && r->inside ? inside & r->inside[at - 1] : 0;
+        }
+        if (program >= 0 && r->spoils && r->spoils[program] & unsure)
+            break;
+        if (program >= 0)
+            next[count++] = t->programs[program];
         if (goes)
             at = (uint32_t)x->b - 1; /* may wrap around; ++at mends it */
     }
     return count;
 }
 
-static fx_status run_program(fx_recording *r, uint32_t at, fx_poll *poll, fx_run_stats *stats, fx_error *error) {
-    const fx_entry *x = &r->tape.entries[at];
-    fx_bound *b = r->tape.programs[x->a], *next[FX_AHEAD_MAX];
-    const uint32_t *operands = &r->tape.operands[x->b];
+/* Runs a program of the tape; its buffers are slots from operand `first` on. */
+static fx_status run_program(fx_recording *r, uint32_t at, int32_t program, int32_t first, fx_poll *poll,
+                             fx_run_stats *stats, fx_error *error) {
+    fx_bound *b = r->tape.programs[program], *next[FX_AHEAD_MAX];
+    const uint32_t *operands = &r->tape.operands[first];
     const uint32_t count = b->program.input_count + b->program.output_count;
     for (uint32_t i = 0; i < count; i++) {
         if (!is_placed(r, (int32_t)operands[i]))
@@ -274,8 +306,7 @@ static fx_status run_program(fx_recording *r, uint32_t at, fx_poll *poll, fx_run
         r->buffers[i] = r->places[operands[i]];
     }
     fx_run_stats own = {0};
-    const uint32_t ahead =
-        r->engine->has_loader && r->tape.looks_ahead ? look_ahead(&r->tape, r->counters, r->went, at, next) : 0;
+    const uint32_t ahead = r->engine->has_loader && r->tape.looks_ahead ? look_ahead(r, at, next) : 0;
     const fx_status status = fx_run_bound(b, r->buffers, next, ahead, poll, &own, error);
     stats->stall_ns += own.stall_ns;
     stats->bytes_read += own.bytes_read;
@@ -327,6 +358,18 @@ static fx_status place_slots(fx_recording *r, void *const *buffers, const int64_
     return FX_OK;
 }
 
+/* Leaves a loop, or begins a turn: the first one has the holder bring what stays for all of them. */
+static fx_status begin_turn(fx_recording *r, uint32_t at, int *goes, fx_poll *poll, fx_recording_stats *stats,
+                            fx_error *error) {
+    const fx_entry *x = &r->tape.entries[at];
+    const int is_first = r->counters[x->a] == 0;
+    *goes = is_done(r, x, r->counters[x->a]);
+    r->went[at] = (uint8_t)(*goes ? 1 + is_first : 0);
+    if (*goes || !is_first || !x->holder)
+        return FX_OK;
+    return run_program(r, at, x->holder - 1, 0, poll, &stats->run, error);
+}
+
 /* Walks the entries from r->entry on. */
 static fx_status walk(fx_recording *r, const int64_t *buffer_bytes, fx_poll *poll, fx_recording_stats *stats,
                       fx_error *error) {
@@ -342,7 +385,7 @@ static fx_status walk(fx_recording *r, const int64_t *buffer_bytes, fx_poll *pol
         }
         switch (x->kind) {
         case FX_ENTRY_RUN:
-            status = run_program(r, at, poll, &stats->run, error);
+            status = run_program(r, at, x->a, x->b, poll, &stats->run, error);
             break;
         case FX_ENTRY_COPY:
             memmove(r->places[x->a], r->places[x->b], (size_t)x->n);
@@ -362,8 +405,7 @@ static fx_status walk(fx_recording *r, const int64_t *buffer_bytes, fx_poll *pol
             r->counters[x->a] = 0;
             break;
         case FX_ENTRY_TURN:
-            goes = is_done(r, x, r->counters[x->a]);
-            r->went[at] = (uint8_t)(goes ? 1 + (r->counters[x->a] == 0) : 0);
+            status = begin_turn(r, at, &goes, poll, stats, error);
             break;
         case FX_ENTRY_NEXT:
             r->counters[x->a]++;

@@ -224,6 +224,12 @@ fx_status fx_step_fail(fx_engine *e, fx_error error);
 
 /* Checks all of a tape: FX_ERR_PARAMS, FX_ERR_OVERLAP. */
 fx_status fx_tape_check(const fx_engine *e, const fx_tape *t, fx_error *error);
+/* The last entry that goes back to a TURN; the TURN itself: none does. */
+uint32_t fx_tape_loop_end(const fx_tape *t, uint32_t turn);
+int fx_tape_has_holders(const fx_tape *t);
+/* Sets a bit for each holder, in the order of their loops: `inside`, of the entries of its loop; `spoils`, of the
+ * programs whose loads write over what it brings. */
+void fx_tape_note_holders(const fx_tape *t, uint64_t *inside, uint64_t *spoils);
 /* The part of the arena from its first slot to its last; lo >= hi: none. */
 fx_range fx_tape_slots(const fx_tape *t);
 /* Whether a program has pinned weights where slots lie, or writes there. Its loads count, too: those of any program may

@@ -50,10 +50,71 @@ static int run_is_good(const fx_tape *t, const fx_entry *x) {
     return 1;
 }
 
+/* Whether a TURN has no holder, or one that takes no buffers. */
+static int holder_is_good(const fx_tape *t, const fx_entry *x) {
+    if (!x->holder)
+        return 1;
+    if (!is_in((int64_t)x->holder - 1, t->program_count))
+        return 0;
+    const fx_program *p = &t->programs[x->holder - 1]->program;
+    return !p->input_count && !p->output_count;
+}
+
+uint32_t fx_tape_loop_end(const fx_tape *t, uint32_t turn) {
+    for (uint32_t i = t->entry_count; i-- > turn + 1;)
+        if (t->entries[i].kind == FX_ENTRY_NEXT && t->entries[i].b == (int64_t)turn)
+            return i;
+    return turn;
+}
+
+int fx_tape_has_holders(const fx_tape *t) {
+    for (uint32_t i = 0; i < t->entry_count; i++)
+        if (t->entries[i].holder)
+            return 1;
+    return 0;
+}
+
+void fx_tape_note_holders(const fx_tape *t, uint64_t *inside, uint64_t *spoils) {
+    uint64_t bit = 1;
+    for (uint32_t turn = 0; turn < t->entry_count; turn++) {
+        if (!t->entries[turn].holder)
+            continue;
+        const fx_touches *held = &t->programs[t->entries[turn].holder - 1]->touches;
+        const uint32_t end = fx_tape_loop_end(t, turn);
+        for (uint32_t i = turn; i <= end; i++)
+            inside[i] |= bit;
+        for (uint32_t i = 0; i < t->program_count; i++) {
+            const fx_program *p = &t->programs[i]->program;
+            for (uint32_t j = 0; j < p->load_count; j++)
+                if (fx_list_meets(held->writes, held->write_count, fx_load_target(&p->loads[j])))
+                    spoils[i] |= bit;
+        }
+        bit <<= 1;
+    }
+}
+
+/* Whether no program of a loop writes over what its holder brings. */
+static int loop_keeps(const fx_tape *t, uint32_t turn) {
+    const fx_touches *held = &t->programs[t->entries[turn].holder - 1]->touches;
+    const uint32_t end = fx_tape_loop_end(t, turn);
+    for (uint32_t i = turn + 1; i <= end; i++) {
+        const fx_entry *x = &t->entries[i];
+        const int64_t program = x->kind == FX_ENTRY_RUN ? x->a : x->kind == FX_ENTRY_TURN ? x->holder - 1 : -1;
+        if (program < 0)
+            continue;
+        const fx_touches *other = &t->programs[program]->touches;
+        if (fx_lists_meet(held->writes, held->write_count, other->writes, other->write_count))
+            return 0;
+    }
+    return 1;
+}
+
 /* Only NEXT goes back: it counts, and asks whether the caller cancels. */
 static int entry_is_good(const fx_tape *t, uint32_t at) {
     const fx_entry *x = &t->entries[at];
     const int goes = x->b > (int64_t)at && x->b <= (int64_t)t->entry_count, counts = is_in(x->a, t->counter_count);
+    if (x->holder && x->kind != FX_ENTRY_TURN)
+        return 0;
     switch (x->kind) {
     case FX_ENTRY_RUN:
         return run_is_good(t, x);
@@ -70,7 +131,7 @@ static int entry_is_good(const fx_tape *t, uint32_t at) {
         return counts;
     case FX_ENTRY_TURN:
         return counts && goes && x->n >= -1 && (x->c == -1 || is_slot(t, x->c, 1)) &&
-               (x->d == -1 || is_slot(t, x->d, 8));
+               (x->d == -1 || is_slot(t, x->d, 8)) && holder_is_good(t, x);
     case FX_ENTRY_NEXT:
         return counts && is_in(x->b, at);
     case FX_ENTRY_COUNT:
@@ -116,6 +177,18 @@ fx_status fx_tape_check(const fx_engine *e, const fx_tape *t, fx_error *error) {
             error->index = i;
             return FX_ERR_PARAMS;
         }
+    uint32_t holders = 0;
+    for (uint32_t i = 0; i < t->entry_count; i++) {
+        if (!t->entries[i].holder)
+            continue;
+        if (++holders > FX_HOLDERS_MAX)
+            return fx_fail(error, FX_ERR_PARAMS, 0);
+        if (!loop_keeps(t, i)) {
+            fx_fail(error, FX_ERR_OVERLAP, 0);
+            error->index = i;
+            return FX_ERR_OVERLAP;
+        }
+    }
     const fx_range slots = fx_tape_slots(t);
     for (const fx_bound *b = e->bound; b; b = b->others)
         if (fx_slots_meet(slots, &b->touches))

@@ -7,7 +7,7 @@ it may hold something that is still needed, under any interleaving that the two 
 - a workspace: its node's steps; steps of a group may share one, thread by thread;
 - a loaded weight: from the earliest step that may run while the load may already write (its threshold, or a later one
   of a load before it) to the last step that reads it; on the circle of runs, so a span may begin in the run before;
-- pinned weights and zeros: always.
+- pinned weights and zeros: always; what another program has brought for the turns of a loop, too (``check_held``).
 
 The steps of a group run at the same time: a span reaches to the bounds of its first and last group, and no node of a
 group reads what another one writes.
@@ -18,6 +18,7 @@ alike, so spans modulo one run cover all runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -280,7 +281,8 @@ def _workspaces(graph: Graph, program: Program, spans: _Spans) -> None:
 def _weights(graph: Graph, program: Program, spans: _Spans) -> None:
     """Refuse steps whose panels or constants are not loaded before them or are overwritten before they have run."""
     steps, count = len(program.steps), len(program.loads)
-    pinned = [(int(p["file_offset"]), int(p["bytes"]), int(p["address"])) for p in program.pinned]
+    stays = [*program.pinned, *program.held]
+    pinned = [(int(p["file_offset"]), int(p["bytes"]), int(p["address"])) for p in stays]
     loads = [(int(p["file_offset"]), int(p["bytes"]), int(p["address"])) for p in program.loads]
     # A load starts no earlier than any load before it, in this run or the one before.
     waits = program.loads["wait_steps"].astype(np.int64)
@@ -299,7 +301,7 @@ def _weights(graph: Graph, program: Program, spans: _Spans) -> None:
                 last_use[found[-1]] = step
             at = min(source[0] + source[1], start + size)
     for i, (offset, size, address) in enumerate(pinned):
-        _check_load(program.pinned[i], graph)
+        _check_load(stays[i], graph)
         spans.add(address, address + size, -steps, steps - 1, f"pinned bytes at {offset}")
     for i, (_, size, address) in enumerate(loads):
         _check_load(program.loads[i], graph)
@@ -307,6 +309,38 @@ def _weights(graph: Graph, program: Program, spans: _Spans) -> None:
         waiting = int(np.searchsorted(done, i + 1))
         last = max(last_use[i], min(waiting, steps - 1))
         spans.add(address, address + size, int(earliest[i]), last, f"load {i}")
+
+
+def check_held(programs: Sequence[Program], holder: Program) -> None:
+    """Raise PlanError unless ``holder`` brings all that the programs of a loop hold, and none of them writes over it.
+    Each is checked by itself (``check_plan``), but for what another one writes.
+    """
+    brought = {_fields(load) for load in holder.loads}
+    places = [(int(load["address"]), int(load["address"]) + int(load["bytes"])) for load in holder.loads]
+    for number, program in enumerate(programs):
+        if not brought.issuperset(map(_fields, program.held)):
+            raise PlanError("held", f"program {number} reads what nothing brings before the loop")
+        for low, high in _writes(program):
+            if any(low < end and begin < high for begin, end in places):
+                raise PlanError("held", f"program {number} writes over what stays for the loop")
+
+
+def _fields(load: Any) -> tuple[int, ...]:
+    """Return all that a load says but what it waits for, and where its program's checksums begin."""
+    return tuple(int(load[name]) for name in load.dtype.names if name not in ("wait_steps", "crc_first"))
+
+
+def _writes(program: Program) -> list[tuple[int, int]]:
+    """Return the ranges of the arena that steps and loads of a program write: outputs and workspaces of its nodes."""
+    ranges = [(int(load["address"]), int(load["address"]) + int(load["bytes"])) for load in program.loads]
+    for node in program.nodes:
+        at, size = int(node["workspace_offset"]), int(node["workspace_bytes"]) * program.threads
+        ranges.append((at, at + size))
+        if int(node["out"]["base"]) == 0:
+            params = np.ascontiguousarray(node["params"])
+            low, high = _core.op_extent(_core.OPS[int(node["op"])], params, _core.MAX_INPUTS)
+            ranges.append((int(node["out"]["offset"]) + low, int(node["out"]["offset"]) + high))
+    return [(low, high) for low, high in ranges if low < high]
 
 
 def _holds(load: tuple[int, int, int], file_at: int, address: int) -> bool:

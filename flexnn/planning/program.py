@@ -68,6 +68,7 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
         spills=_encode_spills(graph),
         spill_bytes=_spill_bytes(graph),
         input_count=len(graph.inputs),
+        front_bytes=front_bytes(costs),
     )
 
 

@@ -194,3 +194,7 @@ class Program:
     """Size of the spill file."""
     input_count: int = 0
     """Number of inputs in ``io_bytes``."""
+    front_bytes: int = 0
+    """Bytes at the start of the arena that are pinned whatever was chosen: zeros and small constants."""
+    held: NDArray[Any] = field(default_factory=lambda: np.zeros(0, _core.LOAD_DTYPE))
+    """Loads of weights that another program brings before a loop's first turn (run/holding.py)."""

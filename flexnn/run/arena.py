@@ -15,13 +15,14 @@ from flexnn.measure import Watch
 from flexnn.measure.parts import Parts
 from flexnn.planning import MachineProfile
 from flexnn.planning.overhead import BASE_BYTES
-from flexnn.planning.relocate import relocated
+from flexnn.planning.relocate import held_apart, relocated
 from flexnn.planning.types import align_up
 from flexnn.regions import Stretch
 
 from .bases import Pins
 from .bound_segment import BoundSegment
 from .engine import BoundProgram, Engine, SessionError
+from .holding import Loop, crcs_apart, holder_of
 from .model_file import ModelFile
 from .options import RunOptions
 from .recording import ReadyStretch, kept_bytes
@@ -109,11 +110,14 @@ class Arena:
         first, working_at = self._home.settle(at + slots, working) if self._home is not None else (0, at + slots)
         slots_at = first + at
         numbers = {pins: number for number, pins in enumerate(pinned_at)}
-        places: dict[BoundSegment, tuple[int, int]] = {}
+        places: dict[BoundSegment, tuple[int, int, int]] = {}
         for segment in self._open:  # neighbours that read weights work at opposite ends, where they leave room
-            far = numbers[segment.pins] % 2 and segment.base is not None and segment.base.plan.is_streaming
-            end = working_at + (working - segment.working_bytes if far else 0)
-            places[segment] = first + pinned_at[segment.pins], end
+            base = segment.base
+            far = numbers[segment.pins] % 2 and base is not None and base.plan.is_streaming
+            own = segment.shared_bytes - segment.working_bytes  # behind what its loop holds
+            end = working_at + (working - segment.working_bytes if far else own)
+            held_at = segment.loop.place(base.held) if segment.loop and base and base.held else 0
+            places[segment] = first + pinned_at[segment.pins], end, working_at + held_at
         for segment in places.keys() - set(team):
             if segment.place != places[segment] or not segment.is_bound:
                 self._close(segment)
@@ -145,7 +149,7 @@ class Arena:
         if self.segments.memory is not None or self._home is not None:
             self._opened, self._counted = self._opened_bytes(), self._counts()
         self._open_pins = {segment.pins for segment in self._open}
-        self._open_working = max((segment.working_bytes for segment in self._open), default=0)
+        self._open_working = max((segment.shared_bytes for segment in self._open), default=0)
 
     def _counts(self) -> tuple[int, ...]:
         """Return counts that are others where the bytes of what is open and kept may be others and nothing was placed
@@ -168,7 +172,7 @@ class Arena:
     def _shared_bytes(self) -> tuple[int, int]:
         """Return the bytes of the arena for slots, and of the working part, that all open stretches share."""
         slots = max((found.slot_bytes for found in self._with_slots()), default=0)
-        working = max((segment.working_bytes for segment in self._open), default=0)
+        working = max((segment.shared_bytes for segment in self._open), default=0)
         return align_up(slots, self.segments.setting.io_align), working
 
     def _with_slots(self) -> list[ReadyStretch]:
@@ -191,12 +195,16 @@ class Arena:
             return found.recording is not None
         return all(segment in self._open for segment in found.segments)
 
-    def _bind(self, segment: BoundSegment, pinned_at: int, working_at: int) -> None:
+    def _bind(self, segment: BoundSegment, pinned_at: int, working_at: int, held_at: int) -> None:
         plan, base = segment.plan, segment.base
         assert plan is not None
         assert base is not None
         split = plan.arena_bytes - plan.working_bytes
-        program = relocated(plan.program, split, pinned_at, working_at - split)
+        if base.held is None:
+            program = relocated(plan.program, split, pinned_at, working_at - split)
+        else:
+            program = held_apart(plan.program, base.own_bytes, split, pinned_at, held_at, working_at - split)
+        segment.held = program.held
         segment.bound = BoundProgram(
             self._engine, self._file.artifact, base.plan, program, direct_fd=self._file.direct_fd
         )
@@ -214,11 +222,17 @@ class Arena:
             return
         programs = [segment.bound.core for segment in found.segments if segment.bound is not None]
         found.slots_at = self._slots_at
+        entries = found.entries.copy() if found.loops else found.entries
+        for loop in found.loops:
+            self._hold(loop)
+            if loop.holder is not None:
+                programs.append(loop.holder.core)
+                entries["holder"][loop.turn] = len(programs)
         try:
             found.recording = _core.Recording(
                 self._engine.core,
                 programs=programs,
-                entries=found.entries,
+                entries=entries,
                 slots=found.placed(found.slots_at),
                 operands=found.operands,
                 buffer_count=found.buffer_count,
@@ -228,6 +242,14 @@ class Arena:
             )
         except _core.EngineError as error:
             raise SessionError(str(error)) from None
+
+    def _hold(self, loop: Loop) -> None:
+        """Bind the holder of a loop, if it has one."""
+        loop.close()
+        plan = holder_of(loop)
+        if plan is not None:
+            artifact, crcs = self._file.artifact, crcs_apart(plan.program.loads, self._file.artifact.crcs)
+            loop.holder = BoundProgram(self._engine, artifact, plan, direct_fd=self._file.direct_fd, crcs=crcs)
 
     def _unbind(self, segment: BoundSegment) -> None:
         if segment.bound is not None:
@@ -291,6 +313,8 @@ class Arena:
         number = found.recording.entry
         entry = found.stretch.tape.entries[number] if number < len(found.stretch.tape.entries) else None
         bound = found.segments[entry.a].bound if entry is not None and entry.kind == "run" else None
+        if entry is not None and entry.kind == "turn":
+            bound = next((loop.holder for loop in found.loops if loop.turn == number), None)
         return bound.explain(error) if bound is not None else str(error)
 
 

@@ -42,6 +42,12 @@ class Base:
     """None: it has no other sizes."""
     template: SegmentTemplate | None
     """The template of ``graph``."""
+    held: Pins | None = None
+    """Pinned weights that a loop's holder brings (run/holding.py), which ``pins`` do not have; None: there are none."""
+    own_bytes: int = 0
+    """Offset in the plan's arena from which on it holds them."""
+    holds: int | None = None
+    """Bytes of pinned weights that were to stay its own; None: all."""
     alike: dict[SegmentTemplate, Likeness | None] = field(default_factory=dict)
     """Other templates that were compared with it, and how sizes of theirs are its own; None: they are not."""
 
@@ -62,6 +68,8 @@ class Decided(NamedTuple):
     """None: it pins everything, which needs no search."""
     planned_for: int
     """Budget of that plan."""
+    holds: int | None
+    """Bytes of its pinned weights that stay where others are held in a loop; None: all stay."""
 
     @property
     def nbytes(self) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import weakref
 from _blake2 import blake2b
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flexnn.graph.ir import Array, Graph
 from flexnn.measure import Spans, Watch
 from flexnn.planning import Plan, Planner
-from flexnn.planning.overhead import NODE_BYTES
+from flexnn.planning.overhead import NODE_BYTES, STEP_BYTES
 from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Segment
 
@@ -19,6 +19,9 @@ from .constants import Packing
 from .engine import BoundProgram
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .holding import Loop
     from .segments import BoundSegments
 
 REFIT_BYTES, REFIT_NODE_BYTES = 9 << 10, 48
@@ -29,6 +32,8 @@ EDIT_BYTES, EDITS = 8, 16
 """Bytes of a word in which the program in the engine differs from its base's (fx_edit), and how many there are for each
 node, before they are known: measured 4 to 12.
 """
+HOLDER_BYTES = 8 << 10
+"""Bytes of the program that brings what a segment holds, in Python and in the engine, its loads not counted."""
 CLOSED_BYTES = 6 << 10
 """Bytes of it while it is closed, its numbers not counted."""
 
@@ -48,12 +53,18 @@ class BoundSegment:
     """Whether ``base`` is planned for its own sizes."""
     working_bytes: int = 0
     """Bytes of the arena that segments share: activations, workspaces, streamed weights."""
+    loop: Loop | None = None
+    """The outermost loop whose turns run it; None: none does."""
+    holds: int | None = None
+    """Bytes of pinned weights that stay its own where it is planned to hold others; None: all stay."""
+    held: NDArray[Any] | None = None
+    """Loads of what it holds, while its program is in the engine."""
     bound: BoundProgram | None = None
     """The plan's program in the engine, while the segment is open."""
     bound_base: Base | None = None
     """Base of the bound program."""
-    place: tuple[int, int] | None = None
-    """Arena offsets of its pinned part and of its working part, when it was bound last."""
+    place: tuple[int, int, int] | None = None
+    """Arena offsets of its pinned part, of its working part and of what it holds, when it was bound last."""
     watch: Watch | None = None
     """Observer of its runs, for what they tell about the machine."""
     is_measured: bool = False
@@ -141,10 +152,16 @@ class BoundSegment:
         return self.base.pins
 
     @property
+    def shared_bytes(self) -> int:
+        """Bytes that it needs of the arena's working part: its own, behind what its loop holds."""
+        return self.working_bytes + (self.loop.held_bytes if self.loop is not None else 0)
+
+    @property
     def program_bytes(self) -> int:
-        """Bytes of the program outside the arena."""
+        """Bytes of the program outside the arena, and of its part of the holder's."""
         assert self.base is not None
-        return self.base.plan.overhead["program"] if self.is_own else self.refit_bytes
+        holder = HOLDER_BYTES + STEP_BYTES * len(self.base.plan.program.pinned) if self.base.held is not None else 0
+        return holder + (self.base.plan.overhead["program"] if self.is_own else self.refit_bytes)
 
     @property
     def kept_bytes(self) -> int:

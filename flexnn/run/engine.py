@@ -13,6 +13,7 @@ from flexnn.planning import Plan
 from flexnn.planning.types import Program
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from flexnn.measure import Spans, Trace
@@ -127,8 +128,8 @@ class Engine:
 
 class BoundProgram:
     """The program of a plan, bound to an engine; it reads ``artifact``, also through ``direct_fd``, opened with
-    O_DIRECT, or -1. ``program`` is another encoding of it, at other addresses. Raises SessionError if it is refused or
-    its pinned weights cannot be read.
+    O_DIRECT, or -1. ``program`` is another encoding of it, at other addresses; ``crcs``: the checksums that its loads
+    count, if not all of the artifact's. Raises SessionError if it is refused or its pinned weights cannot be read.
     """
 
     def __init__(
@@ -140,9 +141,10 @@ class BoundProgram:
         *,
         direct_fd: int = -1,
         spill: SpillFile | None = None,
+        crcs: NDArray[np.uint32] | None = None,
     ) -> None:
         self.engine, self.artifact, self.plan, self._spill = engine, artifact, plan, spill
-        program = program or plan.program
+        self.program = program = program or plan.program
         try:
             self._bound = _core.BoundProgram(
                 engine.core,
@@ -154,7 +156,7 @@ class BoundProgram:
                 pinned=program.pinned,
                 loads=program.loads,
                 tables=program.tables,
-                crcs=artifact.crcs,
+                crcs=artifact.crcs if crcs is None else crcs,
                 arena_bytes=program.arena_bytes,
                 zeros_offset=program.zeros_offset,
                 zeros_count=program.zeros_count,

@@ -18,6 +18,7 @@ from flexnn.regions import Stretch
 from flexnn.regions.tape import Kind, Tape
 
 from .bound_segment import BoundSegment
+from .holding import Loop, loops_of
 
 KINDS: dict[Kind, int] = {
     "run": _core.ENTRY_RUN,
@@ -72,6 +73,8 @@ class ReadyStretch:
     """Numbers of its outputs in the order of the model's, if it is all of a run and they are in another one."""
     nbytes: int = 0
     """Bytes that it takes outside the arena, its segments' programs and its constants not counted."""
+    loops: list[Loop] = field(default_factory=list)
+    """Outermost loops that run segments."""
 
     def __post_init__(self) -> None:
         self.nbytes = ENTRY_BYTES * len(self.entries)
@@ -126,6 +129,8 @@ class ReadyStretch:
         if self.recording is not None:
             self.recording.close()
             self.recording = None
+            for loop in self.loops:
+                loop.close()
 
 
 def kept_bytes(stretches: Iterable[ReadyStretch]) -> int:
@@ -167,7 +172,10 @@ def ready(stretch: Stretch, segments: list[BoundSegment]) -> ReadyStretch:
             c, d = (slot if slot < 0 else tape.root(slot) for slot in (c, d))
         entries.append((KINDS[entry.kind], a, b, c, d, 0, entry.n))
     records = np.array(entries, _core.ENTRY_DTYPE), np.array(slots, _core.SLOT_DTYPE), np.array(operands, np.uint32)
-    made = ReadyStretch(stretch, segments, constants, *records, slot_bytes)
+    made = ReadyStretch(stretch, segments, constants, *records, slot_bytes, loops=loops_of(tape, segments))
+    for loop in made.loops:
+        for segment in loop.segments:
+            segment.loop = loop
     first_output = own + more
     for number, entry in enumerate(tape.entries):
         if entry.kind == "row" and (buffer := slots[tape.root(entry.b)][0] - 1) >= first_output:

@@ -26,6 +26,7 @@ from flexnn.regions.templates import SegmentTemplate, Templates
 from .bases import Base, Decided, Pins, likeness_to
 from .bound_segment import BoundSegment
 from .constants import Packing
+from .holding import own_pins
 
 MODEL_NODE_BYTES = 3 << 10
 """Bytes of an ONNX node in Python, with its attributes and its part of the artifact's section."""
@@ -206,6 +207,8 @@ class BoundSegments:
             bases += [base for other, found in self._bases.items() if other is not template for base in found]
         sizes = self._sizes(segment) if bases else None
         for base in bases:
+            if base.held is not None and segment.loop is None:
+                continue
             plan = self.refitted(segment, base, sizes)
             if plan is not None:
                 segment.base, segment.is_own, segment.made = base, False, plan
@@ -235,7 +238,9 @@ class BoundSegments:
         """Plan a segment for ``own`` bytes, its inputs and outputs not counted (None: no limit), beside ``around``:
         bytes of all else, by what takes them. Raises BudgetError.
         """
-        if segment.is_own and segment.base is not None and segment.base.planned_for == own:
+        segment.holds = None if own is None else segment.holds
+        base = segment.base
+        if segment.is_own and base is not None and (base.planned_for, base.holds) == (own, segment.holds):
             return
         if own is not None and self.plans_larger and self._planned_larger(segment, own):
             return
@@ -259,14 +264,17 @@ class BoundSegments:
         """Keep what the search for a plan of a segment decided, for others of its kind, if there is room for more."""
         if own is not None and self.plans_larger:
             self._decided.pop(segment.kind, None)
-            self._decided[segment.kind] = Decided(plan.decisions, own)
+            self._decided[segment.kind] = Decided(plan.decisions, own, segment.holds)
             while len(self._decided) > DECIDED_MAX:
                 self._decided.popitem(last=False)
         plan.decisions = None
 
     def share(self, segment: BoundSegment) -> int | None:
-        """Return the budget that the last plan of a segment of this kind had; None: there was none."""
+        """Return the budget that the last plan of a segment of this kind had, and let this one hold as much; None:
+        there was none.
+        """
         found = self._decided.get(segment.kind)
+        segment.holds = found.holds if found is not None and segment.loop is not None else None
         return found.planned_for if found is not None else None
 
     def follow(self, segment: BoundSegment) -> bool:
@@ -276,11 +284,14 @@ class BoundSegments:
         found = self._decided.get(segment.kind)
         if found is None or found.decisions is None or found is segment.unfollowed or self._rewrite:
             return False
+        if found.holds is not None and segment.loop is None:
+            return False
         io = self.io_bytes(segment)
         plan = segment.planner.follow(found.decisions, found.planned_for + io, resized=True)
         if plan is None:
             segment.unfollowed = found
             return False
+        segment.holds = found.holds
         self._take(segment, plan, found.planned_for, io)
         segment.is_measured = True
         return True
@@ -327,17 +338,23 @@ class BoundSegments:
         program, align = plan.program, self.setting.io_align
         nbytes = align_up(plan.arena_bytes - plan.working_bytes, align)
         zeros = b"%d %d" % (program.zeros_offset, program.zeros_count)
-        pins = self._pins.setdefault((nbytes, blake2b(program.pinned.tobytes() + zeros).digest()), Pins(nbytes))
+        count, own_bytes = own_pins(program, nbytes, segment.holds)
+        pins = self._pins_of(own_bytes, program.pinned[:count].tobytes() + zeros)
+        held = self._pins_of(nbytes - own_bytes, program.pinned[count:].tobytes()) if own_bytes < nbytes else None
         template = segment.segment.template
         is_whole = template is not None and len(graph.nodes) == len(plan.program.nodes) and not self._rewrite
         setting = self.setting if self.memory is None else None
         refit = Refit(plan, graph, setting) if is_whole and plan.graph is graph else None
         plan = plan.but(overhead=plan.overhead | {"io": 0})
-        base = Base(graph, plan, own, io, pins, refit, template)
+        base = Base(graph, plan, own, io, pins, refit, template, held, own_bytes, segment.holds)
         if refit is not None and template is not None:
             most = BASES_MAX if self.memory is None else 1
             self._bases[template] = [base, *self._bases.get(template, [])][:most]
         return base
+
+    def _pins_of(self, nbytes: int, contents: bytes) -> Pins:
+        """Return pins of so many bytes, the same for the same contents."""
+        return self._pins.setdefault((nbytes, blake2b(contents).digest()), Pins(nbytes))
 
     def settled(self, segment: BoundSegment, around: dict[str, int]) -> Plan:
         """Return the plan of a segment as the session states it, beside ``around``."""

@@ -8,10 +8,12 @@ from collections.abc import Collection, Sequence
 from flexnn.planning import BudgetError
 from flexnn.planning.overhead import BASE_BYTES, NODE_BYTES
 from flexnn.planning.types import align_up
+from flexnn.planning.variant_planner import DRAFTING_BYTES
 
 from .arena import Arena, Home
 from .bases import Pins
 from .bound_segment import BoundSegment
+from .holding import parts_of
 from .model_file import ModelFile
 from .needs import least_bytes, rounding_bytes
 from .options import RunOptions
@@ -28,6 +30,8 @@ class Teams(Arena):
         super().__init__(file, options, home)
         self._usual: list[ReadyStretch] = []
         """Stretches of the last complete run."""
+        self._held_for: int | None = None
+        """Budget in which it was asked whether loops should hold weights."""
         self._is_crowded = False
         """Whether plans take the least, as stacks found no room beside them."""
 
@@ -86,7 +90,7 @@ class Teams(Arena):
         """
         segments = [segment for segment in segments_of(team) if segment.base is not None]
         pins = {segment.pins for segment in segments}
-        working = max((segment.working_bytes for segment in segments), default=0)
+        working = max((segment.shared_bytes for segment in segments), default=0)
         own = sum(pin.nbytes for pin in pins) + working + sum(segment.program_bytes for segment in segments)
         around = self._around(team, segments, pins, working)
         return sum(around.values()) + BASE_BYTES + self.segments.stacks_bytes + own
@@ -95,23 +99,27 @@ class Teams(Arena):
         """Plan those segments of a team that have no plan, each as the last one of its template was planned, or in a
         part of what the others leave; return whether they have one now. What others have stays.
         """
-        memory = self.segments.memory
-        lacking = [segment for segment in segments_of(team) if segment.base is None]
+        memory, segments = self.segments.memory, segments_of(team)
+        lacking = [segment for segment in segments if segment.base is None]
         if memory is None or not lacking:
             return False
-        self._make_room_to_plan(team, lacking)
         to_come = self._weights_to_come(team)
+        if lacking == segments and not to_come and any(segment.loop is not None for segment in segments):
+            return False  # their loops may take turns in one place: _plan_team
+        self._make_room_to_plan(team, lacking)
         for number, segment in enumerate(lacking):
             if self.segments.follow(segment):
                 continue
             planned = [other for other in segments_of(team) if other.base is not None]
-            working = max((other.working_bytes for other in planned), default=0)
+            working = max((other.shared_bytes for other in planned), default=0)
+            working -= segment.loop.held_bytes if segment.loop is not None else 0
             most = BASE_BYTES + self.segments.stacks_bytes + working + memory - self._team_bytes(team)
             if self._planned_like_last(segment, most):
                 continue
             least = segment.planner.minimum - self.segments.io_bytes(segment)
             if most < least:
                 return False
+            segment.holds = None
             rest = to_come + sum(map(weight_bytes, lacking[number:]))
             part = 0 if self._is_crowded else (most - least) * weight_bytes(segment) // rest
             self.segments.planned(segment, least + part, {})
@@ -165,12 +173,54 @@ class Teams(Arena):
         left = memory - sum(around.values())
         spare = min(memory // 16, SHAPES * sum(map(self.segments.more_bytes, segments)))
         to_come = self._weights_to_come(team)
-        try:
-            owns = self._shares(segments, left - spare, to_come)
-        except BudgetError:
-            owns = self._shares(segments, left, to_come)
-        for segment, own in zip(segments, owns, strict=True):
-            self.segments.planned(segment, own, around)
+        for may_hold in (False,) if to_come else (True, False):
+            try:
+                owns = self._shares(segments, left - spare, to_come, may_hold=may_hold)
+            except BudgetError:
+                owns = self._shares(segments, left, to_come, may_hold=may_hold)
+            for segment, own in zip(segments, owns, strict=True):
+                self.segments.planned(segment, own, around)
+            if all(segment.holds is None for segment in segments):
+                break
+            if self._team_bytes(team) <= memory:
+                self._hold_more(team, around)
+                break
+
+    def _hold_more(self, team: Sequence[ReadyStretch], around: dict[str, int]) -> None:
+        """Plan segments that hold weights in loops again, in what their team's plans leave of the budget."""
+        memory = self.segments.memory or 0
+        rest = memory - self._team_bytes(team) - DRAFTING_BYTES
+        if rest < DRAFTING_BYTES:
+            return
+        before = []
+        for segment in segments_of(team):
+            base, loop = segment.base, segment.loop
+            if base is None or base.held is None or loop is None or base.planned_for is None:
+                continue
+            before.append((segment, base, segment.working_bytes))
+            self.segments.planned(segment, base.planned_for + rest // loop.holding, around)
+        if self._team_bytes(team) > memory:
+            for segment, base, working_bytes in before:
+                segment.base, segment.working_bytes = base, working_bytes
+
+    def begins_to_hold(self, team: Sequence[ReadyStretch]) -> bool:
+        """Drop all plans where a team's loops, which were met one by one, should hold weights and do not, once in each
+        budget; return whether.
+        """
+        memory, segments = self.segments.memory, segments_of(team)
+        if memory is None or memory == self._held_for or any(segment.base is None for segment in segments):
+            return False
+        if not any(segment.loop is not None for segment in segments) or any(s.base and s.base.held for s in segments):
+            return False
+        self._held_for = memory
+        with contextlib.suppress(BudgetError):
+            self._shares(segments, memory - sum(self._around(team, segments).values()), 0, may_hold=True)
+        if all(segment.holds is None for segment in segments):
+            return False
+        self._close_all()
+        self.segments.drop_plans()
+        self._engine.trim(keep=True)
+        return True
 
     def _around(
         self,
@@ -186,7 +236,7 @@ class Teams(Arena):
         others = [segment for segment in self._open if segment not in segments]
         closed = [other for other in self.segments if other not in segments and other not in self._open]
         slots = align_up(max((each.slot_bytes for each in (*team, *self._with_slots())), default=0), align)
-        working = max([self.segments.floor_bytes, *(other.working_bytes for other in others)])
+        working = max([self.segments.floor_bytes, *(other.shared_bytes for other in others)])
         return {
             "values": max((member.values_bytes + member.stacks_bytes for member in team), default=0) + slots,
             "model": self.segments.model_bytes,
@@ -200,9 +250,10 @@ class Teams(Arena):
             + self.segments.templates_bytes,
         }
 
-    def _shares(self, segments: Sequence[BoundSegment], left: int, to_come: int) -> list[int]:
+    def _shares(self, segments: Sequence[BoundSegment], left: int, to_come: int, *, may_hold: bool) -> list[int]:
         """Return the budget of each segment out of the bytes that are ``left``: its smallest, and a part of the rest in
-        proportion to its weights; so have weights that are ``to_come``. Raises BudgetError.
+        proportion to its weights, unless loops need more (run/holding.py); so have weights that are ``to_come``. Raises
+        BudgetError.
         """
         minimum = [segment.planner.minimum - self.segments.io_bytes(segment) for segment in segments]
         spare = left - least_bytes(self.segments, segments)
@@ -211,8 +262,10 @@ class Teams(Arena):
             raise BudgetError(memory - spare, memory)
         spare = 0 if self._is_crowded else spare
         weights = list(map(weight_bytes, segments))
-        whole = sum(weights) + to_come
-        return [least + spare * weight // whole for least, weight in zip(minimum, weights, strict=True)]
+        parts = parts_of(segments, weights, spare, to_come, may_hold=may_hold)
+        for segment, part in zip(segments, parts, strict=True):
+            segment.holds = part.kept
+        return [least + part.nbytes for least, part in zip(minimum, parts, strict=True)]
 
     def _measure(self, segments: Sequence[BoundSegment]) -> bool:
         """Measure what the plans of segments depend on and was never tried, in the memory of all open segments.

@@ -39,9 +39,10 @@ def bare():
 # ---- behaviour ----
 
 
-def check_random(seed: int, **options) -> int:
+def check_random(seed: int, *, holds: bool = False, **options) -> int:
     """Run a random tape five times with other values and flags; return how often a full stack stopped it."""
-    bench, rng, stops = Bench(options={"threads": 2, "poison": True, **options}), np.random.default_rng(seed), 0
+    bench = Bench(options={"threads": 2, "poison": True, **options}, holds=holds)
+    rng, stops = np.random.default_rng(seed), 0
     functions = bench.functions
     for _ in range(6):
         tape = RandomTape(rng, bench)
@@ -75,6 +76,56 @@ def test_random_tapes_do_what_the_interpreter_does(block):
 @pytest.mark.parametrize("seed", range(5))
 def test_random_tapes_with_jitter(seed):
     check_random(seed, jitter_seed=1 + seed)
+
+
+@pytest.mark.parametrize("block", [*range(3), *(pytest.param(i, marks=pytest.mark.full) for i in range(3, 30))])
+def test_random_tapes_whose_loops_hold_weights(block):
+    """Outside of these loops, other programs read theirs into the same places."""
+    for seed in range(10):
+        check_random(5000 * block + seed, holds=True)
+    check_random(block, holds=True, jitter_seed=1 + block, read_bytes_per_second=50 << 20)
+
+
+def holding(bench: Bench, inside: int) -> Tape:
+    """A loop with a holder that runs a program, and another program behind it."""
+    tape = Tape(bench.free, inputs=1, buffers=2, counters=1)
+    h, other = tape.slot(bench.nbytes), tape.slot(bench.nbytes)
+    tape.add("copy", h, tape.slot(bench.nbytes, 1), n=bench.nbytes)
+    tape.add("begin")
+    turn = tape.add("turn", 0, 0, -1, -1, 3)
+    tape.entries[turn] = (*tape.entries[turn][:5], 5, *tape.entries[turn][6:])
+    tape.run(inside, h, other)
+    tape.add("swap", h, other)
+    tape.add("next", 0, turn)
+    tape.go(turn)
+    tape.run(2, h, tape.slot(bench.nbytes, 2))
+    return tape
+
+
+def test_a_loop_reads_what_it_holds_once():
+    bench = Bench(options={"threads": 2, "poison": True}, holds=True)
+    recording = holding(bench, 3).open(bench.engine, bench.programs)
+    held, streamed = (int(bench.chains[3].program[name]["bytes"].sum()) for name in ("pinned", "loads"))
+    x, y = np.ones(bench.nbytes // 4, np.float32), np.zeros(bench.nbytes // 4, np.float32)
+    for _ in range(3):
+        assert recording.run([x, y])[3] == held + 3 * streamed + bench.chains[2].streamed_bytes
+    bench.engine.close()
+
+
+def test_holders_that_are_refused():
+    """Something in the loop writes over what stays; no such program; one with buffers; a holder of something else."""
+    bench = Bench(options={"threads": 2}, holds=True)
+
+    def status_of(tape: Tape, at: int, holder: int) -> str:
+        tape.entries[at] = (*tape.entries[at][:5], holder, *tape.entries[at][6:])
+        with pytest.raises(_core.EngineError) as refused:
+            tape.open(bench.engine, bench.programs)
+        return refused.value.status
+
+    assert status_of(holding(bench, 2), 2, 5) == "overlap"
+    assert [status_of(holding(bench, 3), 2, holder) for holder in (-1, 6, 4)] == ["params"] * 3
+    assert status_of(holding(bench, 3), 3, 5) == "params"
+    bench.engine.close()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

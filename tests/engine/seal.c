@@ -41,7 +41,7 @@ static void make_kinds(bench *b) {
 }
 
 /* A recording, with numbers by which its arrays are found in memory. */
-static const fx_entry entries[] = {{.kind = FX_ENTRY_RUN, .unused = 77}, {.kind = FX_ENTRY_RUN, .a = 1}};
+static const fx_entry entries[] = {{.kind = FX_ENTRY_RUN, .n = 77}, {.kind = FX_ENTRY_RUN, .a = 1}};
 static const uint32_t operands[] = {0, 1, 1, 0, 1, 0, 0, 1, 1, 1};
 
 static void bind(bench *b) {

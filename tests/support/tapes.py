@@ -111,20 +111,32 @@ def interpret(tape: Tape, buffers: list[Bytes], programs: Sequence[Callable[[Byt
 
 @dataclass
 class Bench:
-    """An engine with programs whose weights all stream, and the bytes behind them that are free for slots."""
+    """An engine with programs whose weights all stream, and the bytes behind them that are free for slots.
+
+    ``holds``: behind them is a program of which every other weight is brought by the last one, its holder, where the
+    others read theirs.
+    """
 
     count: int = 3
     chains: list[Chain] = field(init=False)
     options: dict = field(default_factory=dict)
+    holds: bool = False
 
     def __post_init__(self) -> None:
-        self.chains = [Chain(layers=1 + i, side=2, channels=24, slots=2, seed=i) for i in range(self.count)]
+        slots = [2, 4, 6] if self.holds else [2] * self.count
+        self.chains = [Chain(layers=1 + i, side=2, channels=24, slots=slots[i], seed=i) for i in range(self.count)]
+        if self.holds:
+            self.chains.append(Chain(layers=3, side=2, channels=24, slots=2, pinned_every=2, seed=9))
         end = max(chain.program["arena_bytes"] for chain in self.chains)
         for i, chain in enumerate(self.chains):
             chain.program["zeros_offset"], chain.program["arena_bytes"] = end + i * 4096, end + (i + 1) * 4096
-        self.free = end + self.count * 4096
+        self.free = end + len(self.chains) * 4096
         self.engine = _core.Engine(**self.options)
-        self.programs = [_core.BoundProgram(self.engine, **chain.program) for chain in self.chains]
+        made = [chain.program for chain in self.chains]
+        if self.holds:
+            made.append(holder_of(made[-1]))
+            made[-2] = made[-2] | {"pinned": made[-1]["pinned"]}
+        self.programs = [_core.BoundProgram(self.engine, **program) for program in made]
 
     @property
     def nbytes(self) -> int:
@@ -142,6 +154,12 @@ class Bench:
         return run
 
 
+def holder_of(program: dict) -> dict:
+    """Return the program that brings what another one pins."""
+    nothing = {name: program[name][:0] for name in ("nodes", "steps", "pinned")}
+    return program | nothing | {"loads": program["pinned"], "zeros_count": 0, "io_bytes": [], "input_count": 0}
+
+
 VALUES, FLAGS, ROWS = 4, 4, 8
 
 
@@ -154,7 +172,8 @@ class RandomTape(Tape):
 
     def __init__(self, rng: Generator, bench: Bench) -> None:
         super().__init__(bench.free)
-        self.rng, self.programs, self.nbytes = rng, bench.count, bench.nbytes
+        self.rng, self.programs, self.nbytes = rng, range(bench.count), bench.nbytes
+        self.holds = bench.count if bench.holds else -1
         self.buffers, self.inputs = 3, 1
         self.size = VALUES * self.nbytes + FLAGS * 8
         self.values = [self.slot(self.nbytes) for _ in range(VALUES)]
@@ -174,7 +193,7 @@ class RandomTape(Tape):
             choice = int(self.rng.integers(9 if depth else 6))
             a, b = (int(i) for i in self.rng.choice(self.values, 2, replace=False))
             if choice < 2:
-                self.run(int(self.rng.integers(self.programs)), a, b)
+                self.run(self.programs[int(self.rng.integers(len(self.programs)))], a, b)
             elif choice == 2:
                 self.add("copy", a, b, n=self.nbytes)
             elif choice == 3:
@@ -212,9 +231,19 @@ class RandomTape(Tape):
         trips = self.flags[2] if self.rng.integers(2) else -1
         going = int(self.rng.choice(self.flags[:2])) if not self.rng.integers(3) else -1
         turn = self.add("turn", counter, 0, going, trips, -1 if trips >= 0 else int(self.rng.integers(5)))
+        outside = self.programs
+        if self.holds in outside or (self.holds >= 0 and self.rng.integers(2)):
+            self.hold(turn, is_new=self.holds not in outside)
         self.body(depth - 1, [*loops, counter])
+        self.programs = outside
         self.add("next", counter, turn)
         self.go(turn)
+
+    def hold(self, turn: int, *, is_new: bool) -> None:
+        """Let a loop run nothing but the program that holds weights, which its first turn brings if ``is_new``."""
+        self.programs = range(self.holds, self.holds + 1)
+        if is_new:
+            self.entries[turn] = (*self.entries[turn][:5], self.holds + 2, *self.entries[turn][6:])
 
     def given(self, rng: Generator, bench: Bench) -> Bytes:
         """Return what the buffer of inputs holds in a run."""

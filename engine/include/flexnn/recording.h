@@ -14,6 +14,7 @@
 
 #define FX_BASE_ROW (-3) /* slot base: FX_ENTRY_ROW says where it lies */
 #define FX_COUNTERS_MAX 64
+#define FX_HOLDERS_MAX FX_COUNTERS_MAX /* of the loops of a tape */
 
 /* base: FX_BASE_ARENA, 1 + i for buffer i, or FX_BASE_ROW; offset: bytes from there, a multiple of 8. */
 #define FX_SLOT_FIELDS(F, A, R) F(R, int32_t, base) F(R, int32_t, unused) F(R, int64_t, offset) F(R, int64_t, bytes)
@@ -27,7 +28,8 @@ FX_RECORD(fx_slot, FX_SLOT_FIELDS);
  * JUMP: goes to entry b.
  * BEGIN: sets counter a to 0.
  * TURN: goes to entry b if counter a has reached n (-1: no limit) or the int64 in slot d (-1: none), or if the byte of
- * slot c is 0 (-1: none).
+ * slot c is 0 (-1: none). Else, while counter a is 0, it runs program `holder` - 1 (0: none), which has no buffers:
+ * what its loads bring stays until the last entry NEXT that goes back here.
  * NEXT: adds 1 to counter a, and goes to entry b. Only it goes back.
  * COUNT: writes counter a as int64 to slot b.
  * ROW: slot a is row number counter c of slot b, of n bytes; d 1: rows are counted from the end of slot b. Where that
@@ -49,7 +51,7 @@ typedef enum fx_entry_kind { FX_ENTRY_KINDS(FX_ENTRY_KIND) FX_ENTRY_KIND_COUNT }
 
 #define FX_ENTRY_FIELDS(F, A, R)                                                                                       \
     F(R, uint32_t, kind)                                                                                               \
-    F(R, int32_t, a) F(R, int32_t, b) F(R, int32_t, c) F(R, int32_t, d) F(R, int32_t, unused) F(R, int64_t, n)
+    F(R, int32_t, a) F(R, int32_t, b) F(R, int32_t, c) F(R, int32_t, d) F(R, int32_t, holder) F(R, int64_t, n)
 FX_RECORD(fx_entry, FX_ENTRY_FIELDS);
 
 /* In fx_engine_records, after the engine's own. */
@@ -72,8 +74,8 @@ typedef struct fx_tape {
 typedef struct fx_recording fx_recording;
 
 /* Checks and copies the tape, and grows the arena if its slots need that. No program that is bound may have pinned
- * weights where its slots lie or write there (FX_ERR_OVERLAP). FX_ERR_RUNNING, FX_ERR_FORK. NULL on failure. A program
- * that is unbound breaks the recordings that run it. */
+ * weights where its slots lie or write there, and none of a loop may write what its holder brings (FX_ERR_OVERLAP).
+ * FX_ERR_RUNNING, FX_ERR_FORK. NULL on failure. A program that is unbound breaks the recordings that run it. */
 fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *error);
 /* FX_ERR_RUNNING: it is still there. */
 fx_status fx_recording_free(fx_recording *r);

@@ -242,6 +242,46 @@ static void branches(void) {
     close_engine(e);
 }
 
+/* A holder brings what a loop reads in its turn, behind which a program's load takes the place: not while a branch that
+ * was not taken the last time may be taken. */
+static void held(void) {
+    static const sketch holder = {0, 1, {-1}, {{0, 1, 0}}}, reader = {1, 0, {-1}, {{0}}};
+    fx_engine *e = open_engine(1, 1, 1);
+    make(0, &holder);
+    make(1, &reader);
+    make(2, &third);
+    hold(1, 0);
+    fx_bound *programs[] = {&w->bound[0], &w->bound[1], &w->bound[2]};
+    const fx_entry entries[] = {
+        {.kind = FX_ENTRY_BEGIN},          {.kind = FX_ENTRY_TURN, .b = 5, .c = -1, .d = -1, .holder = 1, .n = 1},
+        {.kind = FX_ENTRY_BRANCH, .b = 4}, {.kind = FX_ENTRY_RUN, .a = 1},
+        {.kind = FX_ENTRY_NEXT, .b = 1},   {.kind = FX_ENTRY_RUN, .a = 2},
+    };
+    const fx_slot slots[] = {{.base = 1, .bytes = 8}};
+    const fx_tape tape = {.programs = programs,
+                          .program_count = 3,
+                          .entries = entries,
+                          .entry_count = 6,
+                          .slots = slots,
+                          .slot_count = 1,
+                          .buffer_count = 1,
+                          .counter_count = 1,
+                          .input_count = 1,
+                          .looks_ahead = 1};
+    fx_error error;
+    fx_recording_stats stats;
+    fx_recording *r = fx_recording_make(e, &tape, &error);
+    MODEL_CHECK(r);
+    char *flag = model_alloc(8);
+    for (int i = 0; i < 2; i++) {
+        *flag = (char)i;
+        memset(w->done, 0, sizeof w->done);
+        MODEL_CHECK(fx_recording_run(r, (void *[]){flag}, (int64_t[]){8}, 0, NULL, &stats, &error) == FX_OK);
+        MODEL_CHECK(w->done[1][0][0] == i && w->done[2][0][0] == 1 && stats.run.bytes_read == 2 * REQUEST);
+    }
+    close_engine(e);
+}
+
 /* Jobs one after the other; a worker that wakes late finds nothing of the job before. */
 static void workers(void) {
     fx_engine *e = open_engine(2, 0, 2);
@@ -346,6 +386,7 @@ static const struct {
     {"cancel", cancel, 1},
     {"rebudget", rebudget, 1},
     {"branches", branches, 2},
+    {"held", held, 2},
     {"workers", workers, -1},
     {"withdrawn", withdrawn, 2},
     {"together", together, 1},

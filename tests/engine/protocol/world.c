@@ -86,14 +86,15 @@ fx_status fx_op_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) 
         for (int s = 0; s < STEPS; s++) {
             if (call->params != &w->nodes[p][s].params)
                 continue;
-            const int load = w->reads[p][s];
-            if (load >= 0)
-                check_load(&w->loads[p][load]);
+            const int own = w->reads[p][s];
+            const fx_load *load = own >= 0 ? &w->loads[p][own] : w->held[p][s];
+            if (load)
+                check_load(load);
             model_yield();
             if (call->sink && call->sink->write(call->sink, NULL, u0, u1) != FX_OK)
                 return FX_ERR_IO;
-            if (load >= 0)
-                check_load(&w->loads[p][load]);
+            if (load)
+                check_load(load);
             for (uint32_t u = u0; u < u1; u++) {
                 model_touch(&w->done[p][s][u], sizeof(int), 1);
                 w->done[p][s][u]++;
@@ -289,6 +290,14 @@ void spill_through(int number, int load) {
     b->program.spill = (fx_file){SPILL_FD, -1};
     b->stores = w->stores;
     b->spill_crcs = w->spill_crcs;
+}
+
+void hold(int number, int holder) {
+    fx_bound *b = &w->bound[number];
+    w->held[number][0] = &w->loads[holder][0];
+    w->steps[number][0].panel_offset = w->loads[holder][0].address;
+    w->used[number][b->touches.used_count++] = (fx_touch){fx_load_target(&w->loads[holder][0]), 1};
+    w->bound[holder].touches.write_count = w->bound[holder].program.load_count;
 }
 
 fx_engine *open_engine(int threads, int readers, int units) {

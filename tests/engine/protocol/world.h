@@ -32,8 +32,9 @@ typedef struct world {
     fx_cost costs[PROGRAMS][STEPS];
     uint32_t after[PROGRAMS][FX_PREDECESSORS][LOADS], waits[PROGRAMS][FX_RUNS * LOADS];
     int reads[PROGRAMS][STEPS];
-    int64_t spilled[2];     /* the spill file: a number of each of two rows */
-    uint32_t spill_crcs[2]; /* of them */
+    const fx_load *held[PROGRAMS][STEPS]; /* of another program, which brought what a step finds; NULL: none */
+    int64_t spilled[2];                   /* the spill file: a number of each of two rows */
+    uint32_t spill_crcs[2];               /* of them */
     fx_spill_store stores[1];
     int64_t runs;                     /* of the program that spills: each stores other numbers */
     int done[PROGRAMS][STEPS][UNITS]; /* how often, in this run */
@@ -58,6 +59,8 @@ void make(int number, const sketch *s);
 void spill_through(int number, int load);
 /* Places the loads of a program, each so many slots behind where its sketch says. */
 void lay_loads(int number, const sketch *s, int shift);
+/* Makes the first step of a program, which reads nothing of its own, find what the holder's first load brought. */
+void hold(int number, int holder);
 /* Checks that a place holds all of a load. */
 void check_load(const fx_load *load);
 
