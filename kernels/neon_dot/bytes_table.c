@@ -10,4 +10,5 @@ const fx_byte_kernels FX_SYMBOL(byte_kernels) = {.rows = 8,
                                                  .dwconv_u8 = fx_dwconv_u8_neon,
                                                  .lay_rows_u8 = FX_SYMBOL(lay_rows_u8),
                                                  FX_BYTE_KERNELS_ROUNDED(FX_TABLE_ENTRY)
+                                                     FX_BYTE_KERNELS_DIGITS(FX_TABLE_ENTRY)
                                                      FX_BYTE_KERNELS_ROWS(FX_NEON_ENTRY)};
