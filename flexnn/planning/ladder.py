@@ -36,11 +36,6 @@ GROWTH, GROWTH_NODES, GROWTH_SMALL = 0.4, 400, 0.2
 time by nodes and all rungs shall take tens of milliseconds; GROWTH_SMALL in small graphs, where memory between rungs,
 which only pins, costs the most.
 """
-NEARER, NEARER_MIN = 0.6, 0.02
-"""What a rung of a graph that is not small leaves to be read, as a part of what the rung below leaves, above half of
-all weights; and the part of all weights from which on. GROWTH alone leaves a gap up to all weights, in which drafts
-for half of the memory would be filled up.
-"""
 WORKING_FRACTIONS = (0.02, 0.08, 0.2, 0.4, 0.7, 1.0)
 """Fractions of the spare memory that are tried for the arena's working part; the rest pins weights."""
 PHASE_FRACTIONS = (0.08, 0.2, 0.4)
@@ -201,22 +196,10 @@ class Ladder:
         rungs = [_Rung(least, sliced)] if least < sliced else []
         reached, nodes = sliced, len(self._costs.nodes)
         growth = 1 + (GROWTH_SMALL if self._least.is_small else max(GROWTH, nodes / GROWTH_NODES))
-        whole = sliced + self._weight_bytes
         while reached <= bytes_max:
-            while sliced + int(spare) <= reached:
-                spare *= growth
-            above, left = sliced + int(spare), whole - reached
-            if not self._least.is_small and NEARER_MIN * whole < left < whole / 2:
-                above = min(above, whole - int(NEARER * left))
-            rungs.append(_Rung(reached, above))
-            reached = above
+            rungs.append(_Rung(reached, sliced + int(spare)))
+            reached, spare = rungs[-1].next_bytes_max, spare * growth
         return rungs
-
-    @cached_property
-    def _weight_bytes(self) -> int:
-        """Bytes of all weights, those that nodes share counted once."""
-        twins = self._drafting.items["twin"].tolist()  # the last of a ring has the first as its twin
-        return sum(size for i, size in enumerate(self._drafting.item_bytes) if twins[i] <= i)
 
     def _annealed(self, draft: Draft, bound: Bound, rung: _Rung) -> Draft:
         """Return the rung's best draft after random changes, as many as the time beyond the bound is worth."""

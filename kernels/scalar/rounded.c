@@ -44,7 +44,8 @@ void FX_SYMBOL(rows_s8)(const fx_rows_s8 *r) {
 static int32_t sum_of_block(const fx_dot_s8 *d, const float *panel, int lane, const int8_t *bytes, int64_t b) {
     int32_t sum = 0;
     for (int q = 0; q < FX_ROUNDED; q++)
-        sum += bytes[q] * (int32_t)fx_weight_scalar(panel + d->head, (b * FX_ROUNDED + q) * FX_NR + lane, d->rows.wtype);
+        sum +=
+            bytes[q] * (int32_t)fx_weight_scalar(panel + d->head, (b * FX_ROUNDED + q) * FX_NR + lane, d->rows.wtype);
     return sum;
 }
 

@@ -4,7 +4,8 @@
 /* Largest size among the numbers, as bits; those of a NaN or an infinity where there is one. */
 FX_INLINE uint32_t largest_of(const fx_v *v) {
     fx_v sizes = fx_splat(0);
-    FX_UNROLL for (int j = 0; j < ROW_VECTORS; j++) sizes = fx_max_nan(sizes, fx_from_bits(fx_bits(v[j]) & 0x7fffffffu));
+    FX_UNROLL for (int j = 0; j < ROW_VECTORS; j++) sizes =
+        fx_max_nan(sizes, fx_from_bits(fx_bits(v[j]) & 0x7fffffffu));
     const float most = fx_lanes_max(sizes);
     uint32_t bits;
     __builtin_memcpy(&bits, &most, sizeof bits);

@@ -1,5 +1,5 @@
-"""Products of one row of floats that is cut into digits of 8 bits: the bits of the scalar level, as exact as floats, and
-by floats where a row cannot be cut.
+"""Products of one row of floats that is cut into digits of 8 bits: the bits of the scalar level, as exact as floats,
+and by floats where a row cannot be cut.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from tests.support.compare import load, model_of, run_on_core, weights
 from tests.support.reference import run_graph
 
 FORMS = "q4", "q4f", "q4m", "q4mf", "s8b", "s8bf", "s8"
-LEVELS = [level for level in _core.isa_levels() if level == "avx512_vnni" or level.startswith(("neon_dot", "neon_i8mm"))]
+LEVELS = [
+    level for level in _core.isa_levels() if level == "avx512_vnni" or level.startswith(("neon_dot", "neon_i8mm"))
+]
 """Levels that multiply four bytes at once, beside the scalar one."""
 CHANNELS = 32 * 11
 
@@ -26,7 +28,7 @@ def net() -> onnx.ModelProto:
 
 
 def computed(row: np.ndarray, form: str, level: str, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
-    """What a level makes of a row, and the sum of products with the weights as they are stored."""
+    """Return the product of a row at a level, and what sums of floats make of the weights as they are stored."""
     monkeypatch.setattr(pack, "STORED_AS", form)
     graph, feeds = load(net()), {"x": row.reshape(1, -1)}
     assert [node.attrs["wtype"] for node in graph.nodes if node.weight >= 0] == [form]
@@ -58,8 +60,8 @@ def test_levels_make_the_scalar_bits(form: str, kind: str, level: str, monkeypat
 def test_they_are_as_exact_as_sums_of_floats(
     form: str, kind: str, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the row's length and the largest weight. Sums of floats err by 2e-7 to 5e-7 of that here. Neighbours of a
-    number that is 1000 times as large have 13 bits.
+    """Errors are parts of the row's length times the largest weight. Sums of floats err by 2e-7 to 5e-7 of that here.
+    Neighbours of a number that is 1000 times as large have 13 bits.
     """
     row = row_of(kind)
     for level in ("scalar", *LEVELS):
@@ -83,7 +85,7 @@ def test_rows_that_cannot_be_cut_are_multiplied_as_floats(
 
 
 def test_whole_numbers_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of up to 11 bits with weights of 4, whose sums are below 2^24: no product is rounded."""
+    """Numbers of up to 11 bits and weights of 4, whose sums are below 2^24: nothing is rounded."""
     monkeypatch.setattr(pack, "STORED_AS", "q4")
     rng = np.random.default_rng(1)
     whole = rng.integers(-7, 8, (CHANNELS, 16)).astype(np.float32)

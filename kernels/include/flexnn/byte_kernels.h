@@ -159,8 +159,8 @@ typedef struct fx_dot_s8 {
     fx_finish finish;
 } fx_dot_s8;
 
-/* Where four products of bytes are one instruction, a row of floats is multiplied as FX_DIGITS rows of bytes. A block of
- * FX_ROUNDED of its numbers has a unit, the smallest power of two of which no size among them is more than
+/* Where four products of bytes are one instruction, a row of floats is multiplied as FX_DIGITS rows of bytes. A block
+ * of FX_ROUNDED of its numbers has a unit, the smallest power of two of which no size among them is more than
  * FX_DIGITS_MOST; rint(x / unit) is 65536 to[2] + 256 to[1] + to[0], digits from -128 to 127. So a number is off by
  * half a unit at most, 2^-23 of the block's largest, and those of 23 bits that are as large are exact. */
 #define FX_DIGITS 3
@@ -189,13 +189,12 @@ static inline int32_t fx_sum_of_digits(const int32_t *sums) {
     return (sums[2] * 256 + sums[1]) * 256 + sums[0];
 }
 
-/* digits_s8 makes the digits of the one row of `rows`: to is [FX_DIGITS][blocks][FX_ROUNDED], starts [FX_DIGITS][blocks],
- * scales the units, sums those of a block's numbers; [blocks] both. It returns 0 where a block has no unit: it has a NaN
- * or an infinity, or its largest size is below 2^-104, and not 0; then nothing is to be multiplied.
- * dot_digits_s8 multiplies such a row:
- *     c[0][c_at + j] = finish(bias[j] + 65536 s[2] + 256 s[1] + s[0] [+ r[0][c_at + j]])
- * where s[i] is the sum over b of scale(b, j) * scales[b] * (sum over q of to[i][b][q] * w(b, q, j)), and s[0] has
- * minimum(b, j) * sums[b] too, as in dot_s8. */
+/* digits_s8 makes the digits of the one row of `rows`: to is [FX_DIGITS][blocks][FX_ROUNDED], starts
+ * [FX_DIGITS][blocks], scales the units, sums those of a block's numbers; [blocks] both. It returns 0 where a block has
+ * no unit: it has a NaN or an infinity, or its largest size is below 2^-104, and not 0; then nothing is to be
+ * multiplied. dot_digits_s8 multiplies such a row: c[0][c_at + j] = finish(bias[j] + 65536 s[2] + 256 s[1] + s[0] [+
+ * r[0][c_at + j]]) where s[i] is the sum over b of scale(b, j) * scales[b] * (sum over q of to[i][b][q] * w(b, q, j)),
+ * and s[0] has minimum(b, j) * sums[b] too, as in dot_s8. */
 #define FX_BYTE_KERNELS_DIGITS(X)                                                                                      \
     X(digits_s8, int, (const fx_rows_s8 *r))                                                                           \
     X(dot_digits_s8, void, (const fx_dot_s8 *d))
