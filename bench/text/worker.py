@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ SLACK = MIB
 """Part of a limit that the session does not get: the control group also counts page tables and the like."""
 FACTOR, EARLY, AROUND = 1.15, 100, 10
 TURNS = 3
-"""Turns of text and of reading alone."""
+"""Turns of text and of reading alone, or of tokens with few and with many before them."""
 
 
 class Text(NamedTuple):
@@ -108,20 +109,32 @@ def read_rate() -> float:
 
 
 def long(asked: Text, budget: int) -> dict[str, Any]:
-    """Text until the state has so many tokens, and a prompt beyond its capacity after that."""
+    """Text until the state has so many tokens, and a prompt beyond its capacity after that. Then tokens with few and
+    with many in the state, in turns: a device that others use, too, is not as fast at the end of a text as before.
+    """
     np.ones((4, 4)) @ np.ones((4, 4))
     before = reset_peak()
-    with asked.open(budget) as session:
-        times = decoded(session, asked.prompt, asked.tokens - len(asked.prompt), 1e3)["times_s"]
+    with tempfile.TemporaryDirectory() as folder, asked.open(budget) as session:
+        states = [(EARLY - AROUND, f"{folder}/early"), (asked.tokens - 2 * AROUND, f"{folder}/late")]
+        times, prompt = list[float](), asked.prompt
+        for length, path in states:
+            made = decoded(session, prompt, length - session.state_length - len(prompt), 1e3)
+            times, prompt = times + made["times_s"], made["text"][-1:]
+            session.save_state(path)
+        times += decoded(session, prompt, asked.tokens - session.state_length - 1, 1e3)["times_s"]
         length, refused = session.state_length, "not refused"
         try:
             session.run(None, {"input_ids": np.ones((1, asked.capacity), np.int64)})
         except flexnn.StateError as error:
             refused = str(error)
         is_kept, state = session.state_length == length, session.statistics()["bytes"]["state"]
+        found: list[list[float]] = [[], []]
+        for _ in range(TURNS):
+            for (_, path), own in zip(states, found, strict=True):
+                session.load_state(path)
+                own += decoded(session, prompt, 2 * AROUND - 1, 1e3)["times_s"]
     peak = status("VmHWM")
-    near = [i - len(asked.prompt) for i in (EARLY, asked.tokens - AROUND)]
-    early, late = (median(times[i - AROUND : i + AROUND]) for i in near)
+    early, late = map(median, found)
     between = state * (asked.tokens - EARLY) / asked.capacity
     return {
         "beyond": peak - before - budget,

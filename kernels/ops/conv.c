@@ -106,7 +106,7 @@ static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *
     if (fx_conv_is_rounded(&u->conv))
         return fx_conv_rounded_workspace(&u->conv);
     if (fx_conv_is_gemv(kernel, &u->conv))
-        return fx_conv_gemv_workspace(&u->conv);
+        return fx_conv_gemv_workspace(k, &u->conv);
     if (kernel == FX_CONV_PLANAR)
         return fx_conv_planar_workspace(&u->conv);
     return is_winograd(kernel) ? fx_conv_wino_workspace(k, kernel, &u->conv)

@@ -15,7 +15,7 @@ fx_status fx_conv_wino_run(const fx_call *call, int threads, uint32_t u0, uint32
 /* 1 if the output has so few pixels that reading the weights takes all the time. Only then conv_gemv.c computes it. */
 int fx_conv_is_gemv(uint32_t kernel, const fx_conv_params *p);
 uint32_t fx_conv_gemv_units(const fx_conv_params *p, fx_window w, int threads);
-int64_t fx_conv_gemv_workspace(const fx_conv_params *p);
+int64_t fx_conv_gemv_workspace(const fx_kernels *k, const fx_conv_params *p);
 fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
 
 /* 1 if rows are rounded to 8 bits. Only then conv_rounded.c computes it. */

@@ -14,10 +14,17 @@ typedef struct workspace {
     const float **r;      /* [rows] */
     const float **part_a; /* [taps][rows]; this and part where sums are int32 */
     fx_part_tile part;
+    fx_rows_s8 row; /* where it is cut into digits */
     int64_t bytes;
 } workspace;
 
-static workspace workspace_at(void *base, const fx_conv_params *p) {
+/* Whether products of the row's digits are faster than those of its floats. */
+static int has_digits(const fx_kernels *k, const fx_conv_params *p) {
+    return k->bytes->dot_digits_s8 && fx_multiplies_digits(p->wtype) && p->sums == FX_DTYPE_F32 &&
+           (int64_t)p->n * p->oh * p->ow == 1 && p->kh == 1 && p->kw == 1 && p->cin % FX_ROUNDED == 0;
+}
+
+static workspace workspace_at(const fx_kernels *k, void *base, const fx_conv_params *p) {
     int64_t at = 0;
     workspace s;
     FX_TAKE(s.a, base, at, (int64_t)p->kh * p->kw * FX_FEW_ROWS);
@@ -28,12 +35,18 @@ static workspace workspace_at(void *base, const fx_conv_params *p) {
     FX_TAKE(s.part.floats, base, at, part_rows * FX_NR);
     FX_TAKE(s.part.row, base, at, part_rows);
     FX_TAKE(s.part_a, base, at, (int64_t)p->kh * p->kw * part_rows);
+    const int64_t blocks = has_digits(k, p) ? p->cin / FX_ROUNDED : 0;
+    s.row = (fx_rows_s8){.a = s.a, .rows = 1, .blocks = (int32_t)blocks, .wtype = p->wtype};
+    FX_TAKE(s.row.to, base, at, FX_DIGITS * FX_ROUNDED * blocks);
+    FX_TAKE(s.row.starts, base, at, FX_DIGITS * blocks);
+    FX_TAKE(s.row.scales, base, at, blocks);
+    FX_TAKE(s.row.sums, base, at, blocks);
     s.bytes = at;
     return s;
 }
 
-int64_t fx_conv_gemv_workspace(const fx_conv_params *p) {
-    return workspace_at(NULL, p).bytes;
+int64_t fx_conv_gemv_workspace(const fx_kernels *k, const fx_conv_params *p) {
+    return workspace_at(k, NULL, p).bytes;
 }
 
 static fx_panel_layout layout_of(const fx_conv_params *p) {
@@ -89,10 +102,30 @@ static void run_sums(const fx_call *call, const fx_gemv *g, const workspace *s) 
     }
 }
 
+/* The product of the one row's digits; 0 where it cannot be cut. */
+static int run_digits(const fx_call *call, const fx_gemv *g, const workspace *s) {
+    const fx_byte_kernels *bytes = call->kernels->bytes;
+    if (!s->row.blocks || !bytes->digits_s8(&s->row))
+        return 0;
+    const fx_dot_s8 d = {.rows = s->row,
+                         .w = g->w,
+                         .w_panel = g->w_panel,
+                         .c = g->c,
+                         .r = g->r,
+                         .c_at = g->c_at,
+                         .head = g->head,
+                         .columns = g->columns,
+                         .scales = g->scales,
+                         .minimum = g->minimum,
+                         .finish = g->finish};
+    bytes->dot_digits_s8(&d);
+    return 1;
+}
+
 fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_conv_params *p = &call->params->conv;
     const fx_window *win = &call->window;
-    const workspace s = workspace_at(call->workspace, p);
+    const workspace s = workspace_at(call->kernels, call->workspace, p);
     const int64_t panels = fx_div_up(win->c1 - win->c0, FX_NR), pieces = units_of(p, *win, threads);
     const int64_t first = fx_cut_at(panels, pieces, u0), last = fx_cut_at(panels, pieces, u1);
     fx_gemv g = {.a = s.a, .c = s.c, .r = p->has_residual ? s.r : NULL, .wtype = p->wtype};
@@ -118,7 +151,8 @@ fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32
         run_sums(call, &g, &s);
         return FX_OK;
     }
-    call->kernels->gemv_f32(&g);
+    if (!run_digits(call, &g, &s))
+        call->kernels->gemv_f32(&g);
     if (fx_finish_is_partial(p->act))
         fx_activate_tile(call->kernels, (fx_activation){p->act, p->alpha, p->beta}, s.c, g.rows, g.c_at, g.columns);
     return FX_OK;

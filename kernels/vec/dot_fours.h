@@ -10,6 +10,13 @@ typedef fx_vi fx_viu __attribute__((aligned(1), may_alias));
 
 #define FX_FOURS 8 /* of a block */
 
+/* Whether four products are one instruction, so that three of bytes take less than one of floats. */
+#if defined __AVX512VNNI__ || (FX_ISA_NEON && defined __ARM_FEATURE_DOTPROD)
+#define FX_HAS_DIGITS 1
+#else
+#define FX_HAS_DIGITS 0
+#endif
+
 FX_INLINE fx_vi fx_splat_int(int32_t x) {
     return (fx_vi){0} + x;
 }

@@ -28,11 +28,20 @@ static int32_t offset_of(int32_t wtype) {
     return form.bits == 8 ? FX_BYTE_OFFSET : form.minimum ? 0 : 8;
 }
 
+/* The bytes 0, 2, 4 and 6 of x in the lower half. */
+FX_INLINE uint64_t even_bytes(uint64_t x) {
+    x &= 0x00ff00ff00ff00ff;
+    x = (x | x >> 8) & 0x0000ffff0000ffff;
+    return (x | x >> 16) & 0x00000000ffffffff;
+}
+
 /* Of each 8 the even ones before the odd ones: the order of the bytes in a lane of weights of 4 bits. */
-static void split_eights(int8_t *x) {
-    for (int q = 0; q < FX_ROUNDED; q += 8, x += 8) {
-        const int8_t v[8] = {x[0], x[2], x[4], x[6], x[1], x[3], x[5], x[7]};
-        __builtin_memcpy(x, v, sizeof v);
+FX_INLINE void split_eights(int8_t *x) {
+    FX_UNROLL for (int q = 0; q < FX_ROUNDED; q += 8) {
+        uint64_t eight;
+        __builtin_memcpy(&eight, x + q, sizeof eight);
+        eight = even_bytes(eight) | even_bytes(eight >> 8) << 32;
+        __builtin_memcpy(x + q, &eight, sizeof eight);
     }
 }
 
@@ -117,6 +126,37 @@ FX_INLINE void ask_ahead(const unsigned char *ahead, const int bytes, const int 
     }
 }
 
+/* Bytes of a block's weights, scales and minima. */
+FX_INLINE int bytes_of_block(const int wtype) {
+    const fx_weight_form form = fx_weight_forms[wtype];
+    return (int)fx_weights_bytes(wtype, BLOCK_BYTES) + (form.block ? FX_NR * (form.scales + form.minimum) : 0);
+}
+
+/* From where ask_ahead begins while R rows are multiplied by a panel. */
+FX_INLINE const unsigned char *next_panel(const fx_dot_s8 *d, const float *panel, const int R) {
+    const int64_t next = d->w_panel * (int64_t)sizeof(float), most = d->head * (int64_t)sizeof(float) + AHEAD_MAX;
+    return (const unsigned char *)panel + (R > 1 || next < most ? next : most);
+}
+
+FX_INLINE blocks first_block(const fx_dot_s8 *d, const float *panel) {
+    return (blocks){.from = (const unsigned char *)(panel + d->head),
+                    .scale = (const unsigned char *)(panel + d->scales),
+                    .minimum = (const unsigned char *)(panel + d->minimum)};
+}
+
+FX_INLINE void turn_block(unsigned char *turned, const unsigned char *from) {
+    FX_UNROLL for (int f = 0; f < FX_FOURS; f++) fx_turn_four(turned + f * 4 * FX_NR, from + f * 4 * FX_NR);
+}
+
+/* Stores vector j of a panel's sums, of row i. */
+FX_INLINE void store_vector(const fx_dot_s8 *d, const float *panel, int32_t column, int32_t i, const int j, fx_v sum) {
+    const int to = column + j * FX_WIDTH;
+    fx_v v = sum + fx_load(panel + j * FX_WIDTH);
+    if (d->r)
+        v += fx_load_below(d->r[i] + d->c_at, to, d->columns);
+    fx_store_below(d->c[i] + d->c_at, to, d->columns, fx_activate(&d->finish, v, panel + FX_NR + j * FX_WIDTH));
+}
+
 /* Rows [first, first + R), and a panel. */
 FX_INLINE void multiply_panel(const fx_dot_s8 *d, const float *panel, int32_t column, int32_t first, const int R,
                               const int wtype) {
@@ -126,21 +166,18 @@ FX_INLINE void multiply_panel(const fx_dot_s8 *d, const float *panel, int32_t co
     const int8_t *rows = d->rows.to + at * FX_ROUNDED;
     const float *scales = d->rows.scales + at, *sums = d->rows.sums + at;
     const int32_t *starts = d->rows.starts + at;
-    blocks b = {.from = (const unsigned char *)(panel + d->head),
-                .scale = (const unsigned char *)(panel + d->scales),
-                .minimum = (const unsigned char *)(panel + d->minimum)};
+    blocks b = first_block(d, panel);
     fx_v total[R][VECTORS];
     FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) total[i][j] = fx_splat(0);
-    const int step = bytes + FX_NR * (form.scales + form.minimum);
-    const int64_t next = d->w_panel * (int64_t)sizeof(float), most = d->head * (int64_t)sizeof(float) + AHEAD_MAX;
-    const unsigned char *ahead = (const unsigned char *)panel + (R > 1 || next < most ? next : most);
+    const int step = bytes_of_block(wtype);
+    const unsigned char *ahead = next_panel(d, panel, R);
     for (int32_t n = 0; n < blocks_of_row; n++, b.from += bytes, ahead += step) {
         unsigned char turned[BLOCK_BYTES];
         next_block(&b, wtype);
         if (first == 0)
             ask_ahead(ahead, step, R);
         if (form.bits == 8)
-            FX_UNROLL for (int f = 0; f < FX_FOURS; f++) fx_turn_four(turned + f * 4 * FX_NR, b.from + f * 4 * FX_NR);
+            turn_block(turned, b.from);
         for (int j = 0; j < VECTORS; j++) {
             fx_vi w[FX_FOURS];
             load_fours(w, b.from, turned, j, wtype);
@@ -154,14 +191,8 @@ FX_INLINE void multiply_panel(const fx_dot_s8 *d, const float *panel, int32_t co
             }
         }
     }
-    FX_UNROLL for (int i = 0; i < R; i++) for (int j = 0; j < VECTORS; j++) {
-        const int to = column + j * FX_WIDTH;
-        fx_v v = total[i][j] + fx_load(panel + j * FX_WIDTH);
-        if (d->r)
-            v += fx_load_below(d->r[first + i] + d->c_at, to, d->columns);
-        fx_store_below(d->c[first + i] + d->c_at, to, d->columns,
-                       fx_activate(&d->finish, v, panel + FX_NR + j * FX_WIDTH));
-    }
+    FX_UNROLL for (int i = 0; i < R; i++) for (int j = 0; j < VECTORS; j++)
+        store_vector(d, panel, column, first + i, j, total[i][j]);
 }
 
 /* Rows of a tile: what the registers hold beside a block's weights. */
@@ -183,6 +214,10 @@ FX_INLINE void multiply_panel(const fx_dot_s8 *d, const float *panel, int32_t co
     }
 #define ROUNDED_FORMS(X) X(S8B) X(S8BF) X(Q4) X(Q4F) X(Q4M) X(Q4MF) X(S8MF)
 ROUNDED_FORMS(DOT)
+
+#if FX_HAS_DIGITS
+#include "digits.h"
+#endif
 
 #define CASE(FORM)                                                                                                     \
     case FX_WTYPE_##FORM:                                                                                              \

@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "flexnn/panel.h"
 #include "flexnn/params.h"
@@ -158,6 +159,46 @@ typedef struct fx_dot_s8 {
     fx_finish finish;
 } fx_dot_s8;
 
+/* Where four products of bytes are one instruction, a row of floats is multiplied as FX_DIGITS rows of bytes. A block
+ * of FX_ROUNDED of its numbers has a unit, the smallest power of two of which no size among them is more than
+ * FX_DIGITS_MOST; rint(x / unit) is 65536 to[2] + 256 to[1] + to[0], digits from -128 to 127. So a number is off by
+ * half a unit at most, 2^-23 of the block's largest, and those of 23 bits that are as large are exact. */
+#define FX_DIGITS 3
+#define FX_DIGITS_MOST 0x7f7f7f
+
+/* Whether there are products of such rows by weights of a form: a scale for each block or for each channel. */
+static inline int fx_multiplies_digits(int32_t wtype) {
+    return fx_multiplies_rounded(wtype) || wtype == FX_WTYPE_S8;
+}
+
+/* The unit of a block and 1 / unit, from the bits of its largest size; 0 where it has none. */
+static inline int fx_unit_of_digits(uint32_t bits, float *unit, float *factor) {
+    const uint32_t mantissa = 1u << 23, least = 22; /* so that the unit's exponent is one */
+    /* a size of more than FX_DIGITS_MOST times 2^-22 of its power of two counts as the next power */
+    const uint32_t exponent = (bits + 2 * mantissa - 1 - 2 * FX_DIGITS_MOST) >> 23;
+    const uint32_t units = (exponent - least) << 23, factors = (254 + least - exponent) << 23;
+    if (bits >= 0x7f800000u || (bits && exponent <= least))
+        return 0;
+    memcpy(unit, bits ? &units : &bits, sizeof *unit);
+    memcpy(factor, bits ? &factors : &bits, sizeof *factor);
+    return 1;
+}
+
+/* The sum of a block's numbers in units, from the sums of its digits. */
+static inline int32_t fx_sum_of_digits(const int32_t *sums) {
+    return (sums[2] * 256 + sums[1]) * 256 + sums[0];
+}
+
+/* digits_s8 makes the digits of the one row of `rows`: to is [FX_DIGITS][blocks][FX_ROUNDED], starts
+ * [FX_DIGITS][blocks], scales the units, sums those of a block's numbers; [blocks] both. It returns 0 where a block has
+ * no unit: it has a NaN or an infinity, or its largest size is below 2^-104, and not 0; then nothing is to be
+ * multiplied. dot_digits_s8 multiplies such a row: c[0][c_at + j] = finish(bias[j] + 65536 s[2] + 256 s[1] + s[0] [+
+ * r[0][c_at + j]]) where s[i] is the sum over b of scale(b, j) * scales[b] * (sum over q of to[i][b][q] * w(b, q, j)),
+ * and s[0] has minimum(b, j) * sums[b] too, as in dot_s8. */
+#define FX_BYTE_KERNELS_DIGITS(X)                                                                                      \
+    X(digits_s8, int, (const fx_rows_s8 *r))                                                                           \
+    X(dot_digits_s8, void, (const fx_dot_s8 *d))
+
 /* X(name, return type, arguments in parentheses) */
 #define FX_BYTE_KERNELS_ROUNDED(X)                                                                                     \
     X(rows_s8, void, (const fx_rows_s8 *r))                                                                            \
@@ -185,6 +226,7 @@ typedef struct fx_byte_kernels {
 #define FX_BYTE_MEMBER(name, ret, args) ret(*name) args;
     FX_BYTE_KERNELS(FX_BYTE_MEMBER)
     FX_BYTE_KERNELS_LAYING(FX_BYTE_MEMBER)
+    FX_BYTE_KERNELS_DIGITS(FX_BYTE_MEMBER) /* NULL where bytes are no faster than floats */
 #undef FX_BYTE_MEMBER
 } fx_byte_kernels;
 

@@ -365,6 +365,7 @@ FX_KERNELS_HALVES(FX_PROTOTYPE) /* again, at the scalar level */
 extern const fx_kernels FX_SYMBOL(kernels);
 FX_BYTE_KERNELS(FX_BYTE_PROTOTYPE)
 FX_BYTE_KERNELS_LAYING(FX_BYTE_PROTOTYPE)
+FX_BYTE_KERNELS_DIGITS(FX_BYTE_PROTOTYPE)
 extern const fx_byte_kernels FX_SYMBOL(byte_kernels);
 #define FX_TABLE_ENTRY(name, ret, args) .name = FX_SYMBOL(name),
 /* The table of a level, for its table.c. */
