@@ -68,7 +68,7 @@ MANY = 128, 1024
 WINDOWS = (512, 256, 1536)
 """Samples of a window of sound: models that are fed one after the other often take only one or two such sizes."""
 SECOND = 16000
-"""Samples of sound that are tried, with a batch, too: codecs halve a window until it has fewer than they pad."""
+"""Samples of a channel of sound that are tried, with a batch, too: codecs halve windows until pads are longer."""
 
 Shapes = list[tuple[int, ...]]
 
@@ -293,18 +293,8 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
     """
     ports = model.graph.inputs
     names = dimension_names(ports)
-    samples = {row[-1] for row, port in zip(names, ports, strict=True) if _is_waves(port)} - {""}
     seen: set[tuple[tuple[int, ...], ...]] = set()
     bases = sorted(bound, key=lambda shapes: -sum(shape.count(1) for shape in shapes))
-    windows = [
-        (base, _sizes(names, base) | dict.fromkeys(samples, size))
-        for base in bases
-        if _is_sound(names, base, samples)
-        for size in WINDOWS
-    ]
-    for base, sizes in windows[:1]:
-        second = sizes | dict.fromkeys(samples, SECOND)
-        windows += [(base, second), (base, {name: d if name in samples else BATCH for name, d in second.items()})]
     tried = [[(base, other) for other in _changed(_sizes(names, base))] for base in bases]
     first, *others = [*zip_longest(*tried)] or [()]
     caches = Caches.of(ports)
@@ -317,7 +307,9 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
         for prompt in (prompts if caches.held else ())
     ]
     steps = [(base, other) for base in bases[-1:] for other in _steps(_sizes(names, base), caches)]
-    for base, other in filter(None, chain(windows, steps[:1], first[:1], steps[1:], emptied, first[1:], *others)):
+    for base, other in filter(
+        None, chain(_sounds(ports, bases), steps[:1], first[:1], steps[1:], emptied, first[1:], *others)
+    ):
         own = _sizes(names, base)
         other = caches.summed(other) if own == caches.summed(own) else other
         shapes = [
@@ -341,15 +333,26 @@ def _steps(sizes: dict[str, int], caches: Caches) -> Iterator[dict[str, int]]:
         yield sizes | apart | single | held
 
 
-def _is_waves(port: Port) -> bool:
-    """Return whether an input may be a batch of sounds, of one channel each."""
-    dims = port.dims or ()
-    return port.dtype == "f32" and (len(dims) == 2 or (len(dims) == 3 and dims[1] == 1))
-
-
-def _is_sound(names: list[list[str]], shapes: Shapes, samples: set[str]) -> bool:
-    """Return whether, of all open dimensions, only those of ``samples`` are more than 1."""
-    return bool(samples) and {name for name, d in _sizes(names, shapes).items() if d > 1} == samples
+def _sounds(ports: Sequence[Port], bases: Sequence[Shapes]) -> Iterator[tuple[Shapes, dict[str, int]]]:
+    """Iterate over sizes of windows of sound, and of a second of it for networks that take it with a channel, alone and
+    as a batch; at shapes at which, of all open dimensions, only samples are more than 1.
+    """
+    names = dimension_names(ports)
+    for rank, counts in ((2, WINDOWS), (3, (SECOND,))):
+        channels = [1] * (rank - 2)
+        rows = [
+            row
+            for row, port in zip(names, ports, strict=True)
+            if port.dtype == "f32" and len(row) == rank and list(port.dims or ())[1:-1] == channels
+        ]
+        samples = {row[-1] for row in rows} - {""}
+        for base in bases:
+            own = _sizes(names, base)
+            if samples and {name for name, d in own.items() if d > 1} == samples:
+                for count in counts:
+                    yield base, own | dict.fromkeys(samples, count)
+                    if rank == 3:
+                        yield base, {name: count if name in samples else BATCH for name in own}
 
 
 def _sizes(names: list[list[str]], shapes: Shapes) -> dict[str, int]:

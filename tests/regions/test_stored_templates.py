@@ -261,3 +261,68 @@ def test_shapes_too_large_for_an_operator_are_left_out(tmp_path: Path) -> None:
     model = model_of(graph_of(nodes, inputs, outputs, constants))
     with flexnn.Session(compiled(tmp_path, model)) as session:
         check_run(session, model, {"x": numbers(2, 3)})
+
+
+def codec() -> onnx.ModelProto:
+    """Sounds [b, 1, t], padded by what is inside and shortened to a quarter, four times."""
+    nodes, constants, last = [], {"pads": np.array([0, 0, 3, 0, 0, 3])}, "x"
+    for i, channels in enumerate((1, 4, 8, 16)):
+        constants[f"w{i}"] = numbers(4 << i, channels, 7, seed=i) / np.float32(np.sqrt(7 * channels))
+        nodes += [
+            helper.make_node("Pad", [last, "pads"], [f"p{i}"], mode="reflect"),
+            helper.make_node("Conv", [f"p{i}", f"w{i}"], [f"c{i}"], strides=[4]),
+            helper.make_node("Elu", [f"c{i}"], [f"e{i}"]),
+        ]
+        last = f"e{i}"
+    ports = [value("x", dims=["b", 1, "t"])], [value(last, dims=["b", 32, "s"])]
+    return model_of(graph_of(nodes, *ports, constants))
+
+
+def likeness() -> onnx.ModelProto:
+    """How alike means of words x are to rows of y, of which there are other numbers."""
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["words"]),
+        helper.make_node("ReduceMean", ["words"], ["x.mean"], axes=[1], keepdims=0),
+        helper.make_node("Identity", ["y"], ["y.mean"]),
+        *(
+            made
+            for own, side in (("x", "a"), ("y", "b"))
+            for made in (
+                helper.make_node("Shape", [f"{own}.mean"], [f"{own}.size"]),
+                helper.make_node("Expand", ["class", f"{own}.size"], [f"{own}.class"]),
+                helper.make_node("Concat", [f"{own}.class", f"{own}.mean"], [f"{own}.both"], axis=1),
+                helper.make_node("MatMul", [f"{own}.both", "w"], [side]),
+            )
+        ),
+        helper.make_node("Transpose", ["b"], ["c"], perm=[1, 0]),
+        helper.make_node("MatMul", ["a", "c"], ["z"]),
+        helper.make_node("Softmax", ["z"], ["alike"]),
+    ]
+    constants = {"class": numbers(1, 8), "w": numbers(16, 8)}
+    inputs = [value("x", dims=["n", "words", 8]), value("y", dims=["m", 8])]
+    return model_of(graph_of(nodes, inputs, [value("alike", dims=["n", "m"])], constants))
+
+
+@pytest.mark.parametrize("t", [16000, 9001, 48000])
+@pytest.mark.parametrize("b", [1, 4])
+def test_codecs_trace_no_first_run(b: int, t: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the windows that the compiler tried, pads were longer than what was left, so numpy computed them."""
+    check_first_run(codec(), {"x": numbers(b, 1, t)}, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("m", [1, 5])
+@pytest.mark.parametrize("n", [1, 7])
+def test_batches_of_their_own(n: int, m: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One text and several pictures, several texts and one picture."""
+    check_first_run(likeness(), {"x": numbers(n, 12, 8), "y": numbers(m, 8)}, tmp_path, monkeypatch)
+
+
+def check_first_run(
+    model: onnx.ModelProto, feed: dict[str, np.ndarray], folder: Path, patch: pytest.MonkeyPatch
+) -> None:
+    path = compiled(folder, model)
+    binds = Binds(patch)
+    with flexnn.Session(path) as session:
+        check_run(session, model, feed)
+        assert not session.statistics()["hosted_operators"]
+    assert not binds.count
