@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import accumulate, islice, pairwise
-from operator import or_
+from operator import add, or_
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,8 @@ from flexnn.graph.ir import Graph
 
 from .apart import apart, sums_apart
 from .band_tables import BandTables, Walks, waits_for_whole
-from .banding import Region, rows_of, split
+from .banding import Region, written
+from .growing import Pair, more_bytes
 from .order import kept_bytes, ordered
 from .overhead import ADDED_BYTES, STEP_BYTES
 from .twice import twice
@@ -50,6 +51,8 @@ WORTH = 0.95
 """Memory with bands as a fraction of memory without, at which bands are worth it."""
 WORTH_WALK = 0.985
 """The same for the nodes of one walk of several."""
+WORTH_PAIRS = 0.95
+"""The same with maps that grow over others, as a fraction of that without."""
 WORTH_ORDER = 0.9
 """Bytes times nodes for which activations are alive in another order, as a fraction of those in the graph's own, at
 which bands are looked for in that order.
@@ -89,18 +92,18 @@ class Form(NamedTuple):
     def written(self, ways: Ways) -> Graph:
         """Return the form of the graph."""
         way = ways.at(self.way)
-        form = way.graph
-        for region in sorted(self.regions, reverse=True):  # from the last node, so that numbers of nodes hold
-            form = split(form, way.costs, way.walks, rows_of(way.tables, region), region)
-        return form
+        return written(way.graph, way.costs, way.walks, way.tables, self.regions)
 
 
-def form_of(way: int, rows: Iterable[tuple[int, int, int]]) -> Form:
+def form_of(way: int, rows: Iterable[tuple[int, int, int, int]]) -> Form:
     """Return the form that walks these regions of a graph. Raises ValueError where no form does."""
     regions = tuple(sorted(Region(*row) for row in rows))
     if not 1 <= len(regions) <= REGIONS_MAX or any(before.last >= after.first for before, after in pairwise(regions)):
         raise ValueError("walks meet")
-    if any(not (region.first <= region.last < SEARCHED_MAX and 1 <= region.bands <= BANDS_MAX) for region in regions):
+    if any(
+        not (region.first <= region.last < SEARCHED_MAX and 1 <= region.bands <= BANDS_MAX and region.pairs < 2)
+        for region in regions
+    ):
         raise ValueError("no walk is like this")
     return Form(0, way, regions)
 
@@ -262,6 +265,32 @@ class _Walk(NamedTuple):
     bands: int
     need: int
     work: int
+    pairs: tuple[Pair, ...] = ()
+    """Maps that grow over others."""
+
+
+class _Chosen(NamedTuple):
+    """Walks that are chosen, and what nodes need with them."""
+
+    own: list[int]
+    """Bytes that each node needs by itself, or its walk."""
+    walks: list[_Walk]
+    needs: list[int]
+    """The same with what maps that lie over each other take beyond that."""
+    barred: list[int]
+    """Whether each node is walked."""
+
+    most: int
+    """Bytes of the neediest node."""
+
+
+class _Kind(NamedTuple):
+    """How walks are chosen."""
+
+    pairs: bool
+    """Maps grow over others that end."""
+    joins: bool
+    """A walk that is too short for its neighbour is replaced."""
 
 
 class Search:
@@ -281,6 +310,7 @@ class Search:
         nodes = tables[0].tolist()
         self._regions_max = regions_max
         self._memo = new_memo() if memo is None else memo
+        self._plain: dict[tuple[object, ...], _Walk | None] = {}
         self._tables, self._images, self._needs = tables, [node[3] for node in nodes], [node[5] for node in nodes]
         between = _bytes_between(tables)
         grows = [after - before for before, after in pairwise(between)]
@@ -296,85 +326,110 @@ class Search:
             factors = SPARE if nodes_max == WALKS[0][0] else SPARE_FEW
             least = max(self._needs, default=0)
             for joined in (False, True)[: 1 + joins]:
-                tight = self._walks(nodes_max, 0, is_wide, joined)
+                plain, paired = (self._walks(nodes_max, 0, is_wide, _Kind(pairs, joined)) for pairs in (False, True))
+                may_pair = paired.nbytes <= WORTH_PAIRS * plain.nbytes
+                tight = paired if may_pair else plain
                 if not tight.regions or tight.most > WORTH_WALK * least:
                     break
                 yield tight
-                yield from (self._walks(nodes_max, int(factor * tight.most), is_wide, joined) for factor in factors)
+                if may_pair and plain.regions:
+                    yield plain
+                kind = _Kind(may_pair, joined)
+                yield from (self._walks(nodes_max, int(factor * tight.most), is_wide, kind) for factor in factors)
                 least = tight.most
 
     def tightest(self) -> list[Found]:
         """Return walks that need little memory: a few of those that ``all`` yields."""
-        return [self._walks(nodes_max, 0, is_wide, joins=False) for nodes_max, is_wide in WALKS]
+        kinds = _Kind(False, False), _Kind(True, False)
+        return [self._walks(nodes_max, 0, is_wide, kind) for nodes_max, is_wide in WALKS for kind in kinds]
 
     def whole(self) -> Found:
         """Return no walks, and the memory without any."""
         most = max(self._needs)
         return Found(most, most, self._needs.index(most), 0, [])
 
-    def _walks(self, nodes_max: int, floor: int, is_wide: bool, joins: bool) -> Found:
+    def _walks(self, nodes_max: int, floor: int, is_wide: bool, kind: _Kind) -> Found:
         """Return walks that bring one neediest node after the other near the least that any walk of it needs, or to
         ``floor`` bytes. No walk need be better than the ones before it. ``is_wide``: the first of them spares all of
-        the neediest nodes as far as one walk can. ``joins``: a walk that is too short for its neighbour is replaced.
+        the neediest nodes as far as one walk can.
         """
-        needs, barred = list(self._needs), [0] * len(self._needs)
-        ends = self._ends if is_wide else barred
-        chosen: list[_Walk] = []
-        reached = floor
-        while len(chosen) < self._regions_max and needs:
-            worst = needs.index(max(needs))
-            if barred[worst] or needs[worst] <= floor:
+        now = _Chosen(self._needs, [], self._needs, [0] * len(self._needs), max(self._needs, default=0))
+        ends, reached = self._ends if is_wide else now.barred, floor
+        for _ in range(2 * self._regions_max if now.needs else 0):
+            worst, most = now.needs.index(now.most), now.most
+            if len(now.walks) == self._regions_max or now.barred[worst] or most <= floor:
                 break
             limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, reached
-            found = self._find(self._tables, (*limits, int(is_wide and not chosen)), worst, map(or_, barred, ends))
-            if found is None or found.need > WORTH_WALK * needs[worst]:
-                found, replaced = self._joined(limits, worst, chosen, needs, barred) if joins else (None, None)
+            is_first = int(is_wide and not now.walks)
+            closed = bytes(map(or_, now.barred, ends))
+            key = limits, is_first, worst, closed
+            if key not in self._plain:  # a search with maps that grow over others begins as one without
+                self._plain[key] = self._find(self._tables, (*limits, is_first, 0), worst, closed)
+            found = self._plain[key]
+            after = now if found is None else self._with(now, found)
+            below = int(WORTH_WALK * (most if found is None else max(found.need, 0) + self._added(found) * NODE_BYTES))
+            if kind.pairs and below > reached:
+                short = min(nodes_max, WALKS[0][0]), *limits[1:]
+                other = self._find(self._tables, (*short, is_first, below), worst, closed)
+                paired = now if other is None else self._with(now, other)
+                if paired.most <= most and paired.needs[worst] < after.needs[worst]:
+                    after, found = paired, other
+            if found is None or after.needs[worst] > WORTH_WALK * most:
+                found, replaced = self._joined(limits, now) if kind.joins else (None, None)
                 if found is None or replaced is None:
                     break
-                chosen.remove(replaced)
-                for node in range(replaced.first, replaced.last + 1):
-                    needs[node], barred[node] = self._needs[node], 0
-            chosen.append(found)
-            for node in range(found.first, found.last + 1):
-                needs[node], barred[node] = found.need, 1
-            reached = max(reached, found.need)
-        most = max(needs, default=0)
-        added = sum((walk.last - walk.first + 1) * (self._images[walk.first] * walk.bands - 1) for walk in chosen)
-        regions = [Region(*walk[:3]) for walk in chosen]
-        worst = needs.index(most) if needs else 0
-        return Found(most + added * NODE_BYTES, most, worst, sum(walk.work for walk in chosen), regions)
+                after = self._with(now, found, replaced)
+                if after.needs[worst] > WORTH_WALK * most:
+                    break
+            now, reached = after, max(reached, found.need)
+        added = sum(map(self._added, now.walks))
+        regions = [Region(*walk[:3], int(bool(walk.pairs))) for walk in now.walks]
+        worst = now.needs.index(now.most) if now.needs else 0
+        return Found(now.most + added * NODE_BYTES, now.most, worst, sum(walk.work for walk in now.walks), regions)
+
+    def _added(self, walk: _Walk) -> int:
+        """Return how many nodes a walk adds."""
+        return (walk.last - walk.first + 1) * (self._images[walk.first] * walk.bands - 1)
+
+    def _with(self, now: _Chosen, found: _Walk, replaced: _Walk | None = None) -> _Chosen:
+        """Return what is chosen with one more walk, in the place of another one, and what nodes need then."""
+        walks = [walk for walk in now.walks if walk is not replaced] + [found]
+        own, barred = list(now.own), list(now.barred)
+        if replaced is not None:
+            for node in range(replaced.first, replaced.last + 1):
+                own[node], barred[node] = self._needs[node], 0
+        for node in range(found.first, found.last + 1):
+            own[node], barred[node] = found.need, 1
+        if not any(walk.pairs for walk in walks):
+            return _Chosen(own, walks, own, barred, max(own))
+        more = more_bytes(((walk.first, walk.last, walk.pairs) for walk in walks), self._tables[2], len(own))
+        needs = list(map(add, own, more))
+        return _Chosen(own, walks, needs, barred, max(needs))
 
     def _find(
         self,
         tables: tuple[I64, I64, I64],
-        limits: tuple[int, int, int, int, int, int],
+        limits: tuple[int, int, int, int, int, int, int],
         worst: int,
-        closed: Iterable[int],
+        closed: bytes,
     ) -> _Walk | None:
-        found = _core.bands_find(tables, limits, ENOUGH, worst, bytes(closed), self._memo)
-        return None if found is None else _Walk(*found)
+        found = _core.bands_find(tables, limits, ENOUGH, worst, closed, self._memo)
+        return None if found is None else _Walk(*found[:5], tuple(Pair(*pair) for pair in found[5]))
 
-    def _joined(
-        self,
-        limits: tuple[int, int, int, int, int],
-        worst: int,
-        chosen: list[_Walk],
-        needs: list[int],
-        barred: list[int],
-    ) -> tuple[_Walk | None, _Walk | None]:
+    def _joined(self, limits: tuple[int, int, int, int, int], now: _Chosen) -> tuple[_Walk | None, _Walk | None]:
         """Return a walk through the neediest node and nodes of a chosen walk near it, and that walk, which it
         replaces: of walks that need as much, the chosen one may be too short for its neighbours. None: there is none.
         """
         best: tuple[_Walk | None, _Walk | None] = None, None
-        most = WORTH_WALK * needs[worst]
-        for walk in chosen:
+        worst, most = now.needs.index(now.most), WORTH_WALK * now.most
+        for walk in now.walks:
             both = range(min(walk.first, worst), max(walk.last, worst) + 1)
-            if len(both) > limits[0] or sum(barred[both.start : both.stop]) > walk.last - walk.first + 1:
+            if len(both) > limits[0] or sum(now.barred[both.start : both.stop]) > walk.last - walk.first + 1:
                 continue  # too far away, or another walk is between
             nodes = self._tables[0].copy()
             nodes[: both.start, NEED], nodes[both.stop :, NEED] = 0, 0
-            closed = [0 if node in both else is_barred for node, is_barred in enumerate(barred)]
-            found = self._find((nodes, *self._tables[1:]), (*limits, 1), worst, closed)
+            closed = [0 if node in both else is_barred for node, is_barred in enumerate(now.barred)]
+            found = self._find((nodes, *self._tables[1:]), (*limits, 1, 0), worst, bytes(closed))
             if found is None:
                 continue
             left = [self._needs[node] for node in both if not found.first <= node <= found.last]
@@ -385,7 +440,7 @@ class Search:
 
 def new_memo() -> I64:
     """Return what searches of the same tables may share: what they found out."""
-    return np.zeros((MEMO, 3), np.int64)
+    return np.zeros((MEMO, 4), np.int64)
 
 
 def found_in(way: Way, regions_max: int = REGIONS_MAX, *, joins: bool = True) -> Iterator[Found]:

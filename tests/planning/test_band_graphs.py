@@ -20,7 +20,7 @@ from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
 from flexnn.planning import Planner, Setting, apart, bands
 from flexnn.planning.band_tables import BandTables
-from flexnn.planning.banding import Region, rows_of, split
+from flexnn.planning.banding import Region, rows_of, written
 from flexnn.planning.check import check_plan
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.overhead import BASE_BYTES
@@ -189,14 +189,13 @@ def _any_region(graph: Graph, rng: random.Random) -> Graph | None:
     last = first
     while last + 1 < len(walks) and walks[last + 1] is not None and rng.random() < 0.9:
         last += 1
-    region = Region(first, last, rng.choice([2, 3, 5, 8, 16]))
+    region = Region(first, last, rng.choice([2, 3, 5, 8, 16]), int(rng.random() < 0.7))
     if walks[first] is None or len({walk.images for walk in walks[first : last + 1] if walk}) > 1:
         return None
     try:
-        rows = rows_of(tables, region)
+        return written(graph, costs, walks, tables, [region])
     except ValueError:
         return None
-    return split(graph, costs, walks, rows, region)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -266,7 +265,7 @@ def test_windows_in_the_padding(
                 with pytest.raises(ValueError, match="no bands"):
                     rows_of(tables, region)
                 continue
-            banded = split(graph, costs, walks, rows_of(tables, region), region)
+            banded = written(graph, costs, walks, tables, [region])
             plan = VariantPlanner(banded, SETTING).plan(None)
             check_plan(plan.graph, plan.program)
             monkeypatch.setattr(fixed.Planner, "plan", lambda self, memory, p=plan: p)
