@@ -42,6 +42,9 @@ REGIONS_MAX = 64
 """Most walks of a graph."""
 SEARCHED_MAX = 1500
 """Most nodes of a graph in which walks are looked for: that takes time with the square of their number."""
+PAIRED_MAX = 120
+"""Most nodes of a graph in which maps grow over others in longer walks than the shortest, too: these take long to find.
+"""
 NODE_BYTES = ADDED_BYTES + STEP_BYTES + STEP_BYTES // 2
 """Bytes that a node in bands takes outside the arena, and half a step's, which smallest budgets have for finer slices.
 """
@@ -51,8 +54,8 @@ WORTH = 0.95
 """Memory with bands as a fraction of memory without, at which bands are worth it."""
 WORTH_WALK = 0.985
 """The same for the nodes of one walk of several."""
-WORTH_PAIRS = 0.95
-"""The same with maps that grow over others, as a fraction of that without."""
+WORTH_PAIRS = 0.98
+"""Smallest budget with maps that grow over others as a fraction of that without, at which it is worth it."""
 WORTH_ORDER = 0.9
 """Bytes times nodes for which activations are alive in another order, as a fraction of those in the graph's own, at
 which bands are looked for in that order.
@@ -118,7 +121,8 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     whole = max((node[5] for node in nodes), default=0)
     work = max(sum(node[3] * node[6] + node[7] for node in nodes), 1)
     wanted = int((1 - WORTH_QUERIES) * whole_bytes)
-    pool, plain = _worth_it(list(_pool(ways, wanted)), ways, whole, whole_bytes - whole)
+    pool = list(_pool(ways, wanted))
+    pool, plain = _worth_it(_without_pairs(pool, whole_bytes - whole) or pool, ways, whole, whole_bytes - whole)
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
         return []
@@ -154,6 +158,13 @@ def _worth_it(
     plain = min((nbytes for index, nbytes in least.items() if ways.at(index).worth == 1), default=whole)
     worth = {index for index, nbytes in least.items() if beside + nbytes <= ways.at(index).worth * (beside + plain)}
     return [entry for entry in pool if entry[1] in worth or ways.at(entry[1]).worth == 1], plain
+
+
+def _without_pairs(pool: list[tuple[Found, int]], beside: int) -> list[tuple[Found, int]]:
+    """Return the walks in which no map grows over another one; none where such maps are worth it."""
+    single = [entry for entry in pool if not any(region.pairs for region in entry[0].regions)]
+    least, alone = (beside + min((found.nbytes for found, _ in some), default=0) for some in (pool, single))
+    return single if least > WORTH_PAIRS * alone else []
 
 
 class Way(NamedTuple):
@@ -326,16 +337,15 @@ class Search:
             factors = SPARE if nodes_max == WALKS[0][0] else SPARE_FEW
             least = max(self._needs, default=0)
             for joined in (False, True)[: 1 + joins]:
-                plain, paired = (self._walks(nodes_max, 0, is_wide, _Kind(pairs, joined)) for pairs in (False, True))
-                may_pair = paired.nbytes <= WORTH_PAIRS * plain.nbytes
-                tight = paired if may_pair else plain
-                if not tight.regions or tight.most > WORTH_WALK * least:
+                tight = self._walks(nodes_max, 0, is_wide, _Kind(False, joined))
+                may_pair = not is_wide and (nodes_max == WALKS[0][0] or len(self._needs) <= PAIRED_MAX)
+                paired = self._walks(nodes_max, 0, is_wide, _Kind(True, joined)) if may_pair else tight
+                if not (tight.regions or paired.regions) or min(tight.most, paired.most) > WORTH_WALK * least:
                     break
-                yield tight
-                if may_pair and plain.regions:
-                    yield plain
-                kind = _Kind(may_pair, joined)
-                yield from (self._walks(nodes_max, int(factor * tight.most), is_wide, kind) for factor in factors)
+                for found in (tight, paired)[: 1 + (paired.nbytes <= WORTH_PAIRS * tight.nbytes)]:
+                    kind = _Kind(found is paired, joined)
+                    yield found
+                    yield from (self._walks(nodes_max, int(factor * found.most), is_wide, kind) for factor in factors)
                 least = tight.most
 
     def tightest(self) -> list[Found]:
@@ -369,8 +379,7 @@ class Search:
             after = now if found is None else self._with(now, found)
             below = int(WORTH_WALK * (most if found is None else max(found.need, 0) + self._added(found) * NODE_BYTES))
             if kind.pairs and below > reached:
-                short = min(nodes_max, WALKS[0][0]), *limits[1:]
-                other = self._find(self._tables, (*short, is_first, below), worst, closed)
+                other = self._find(self._tables, (*limits, is_first, below), worst, closed)
                 paired = now if other is None else self._with(now, other)
                 if paired.most <= most and paired.needs[worst] < after.needs[worst]:
                     after, found = paired, other

@@ -8,7 +8,7 @@ and one that joins these.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,14 +30,6 @@ NODES_MAX = 16
 """Most nodes that make a map again."""
 WORK_MAX = 0.4
 """Largest fraction of the graph's multiplications that is repeated for one map."""
-NEAR = 4
-"""Most nodes from one use of a map to the next, for which it is not made again."""
-NODES_LATER_MAX = 40
-"""Most nodes that make a map again for a reader that is far behind."""
-LATER_MAX = 16
-"""Most maps that are made again for such readers."""
-WORK_LATER_MAX = 0.3
-"""Largest fraction of the graph's multiplications that is repeated for all of them."""
 
 
 class Twice(NamedTuple):
@@ -64,28 +56,6 @@ def twice(graph: Graph, costs: Costs) -> Twice:
     return Twice(writer.graph(), writer.work) if writer else Twice(graph, 0)
 
 
-def again_later(graph: Graph, costs: Costs) -> Twice:
-    """Return the graph with large maps made again just before readers that are far behind the others, the cheapest
-    first; the same graph where there are none.
-    """
-    most = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).bound
-    sizes = {root: size for root, size in zip(costs.roots, costs.root_bytes, strict=True) if size > LARGE * most}
-    writer = _Writer(graph, set(costs.roots), NODES_LATER_MAX)
-    whole = sum(work_of(graph, node) for node in graph.nodes)
-    for _ in range(LATER_MAX):
-        waits = [(before, root, reader) for before, root, reader in writer.waits(sizes)]
-        found = [
-            (again, before, sizes[root])
-            for before, root, reader in waits
-            if (again := writer.again(before, root, reader)) is not None
-        ]
-        best = min(found, key=lambda entry: entry[0].work / entry[2], default=None)
-        if best is None or writer.work + best[0].work > WORK_LATER_MAX * whole:
-            break
-        sizes |= writer.make_later(best[1], best[0], sizes)
-    return Twice(writer.graph(), writer.work) if writer.work else Twice(graph, 0)
-
-
 def _halves(graph: Graph, node: Node) -> Halves | None:
     source = graph.tensors[node.inputs[0]]
     if len(source.shape) != 4 or source.shape[1] < ROWS_MIN:
@@ -108,9 +78,8 @@ class _Again(NamedTuple):
 class _Writer:
     """Writes a graph with maps that are made twice."""
 
-    def __init__(self, graph: Graph, in_arena: set[int], nodes_max: int = NODES_MAX) -> None:
+    def __init__(self, graph: Graph, in_arena: set[int]) -> None:
         self.work = 0
-        self._nodes_max = nodes_max
         self._graph, self._in_arena = graph, in_arena
         self._tensors, self._nodes = list(graph.tensors), list(graph.nodes)
         self._outputs: list[set[int]] = []
@@ -128,7 +97,7 @@ class _Writer:
     def reduce(self, node: Node, halves: Halves) -> None:
         """Write a reduction as two nodes, and make what it reduces again for its other readers."""
         index = next(i for i, other in enumerate(self._nodes) if other is node)
-        again = self.again(index, self._root(node.inputs[0]))
+        again = self._again(index, self._root(node.inputs[0]))
         source = self._tensors[node.inputs[0]]
         rows = len(self._tensors)
         first = Node(f"{node.name}.rows", node.op, list(node.inputs), [rows], halves.first)
@@ -137,7 +106,7 @@ class _Writer:
         both = [first, replace(node, inputs=[rows], attrs=halves.then, params=None)]
         self._nodes[index : index + 1] = both
         if again is not None:
-            self._make_again(index, again, again.place + 1)  # the reduction has become two nodes
+            self._make_again(index, again)
             self._look()
         else:
             self._outputs[index : index + 1] = [self._roots(half.outputs) for half in both]
@@ -158,41 +127,18 @@ class _Writer:
     def _writers(self, roots: set[int], before: int) -> set[int]:
         return {i for i in range(before) if not roots.isdisjoint(self._outputs[i])}
 
-    def waits(self, sizes: Collection[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield (node, root, later node) where some of these roots wait for a reader."""
-        before: dict[int, int] = {}
-        for index, (read, written) in enumerate(zip(self._inputs, self._outputs, strict=True)):
-            for root in (read | written).intersection(sizes):
-                last = before.get(root, index)
-                if root in read and index - last > NEAR and root not in self._outputs[last]:
-                    yield last, root, index
-                before[root] = index
-
-    def make_later(self, index: int, again: _Again, sizes: Mapping[int, int]) -> dict[int, int]:
-        """Make roots again for a later reader; return the sizes of those that are made first."""
-        made = {self._tensors[root].name: sizes.get(root, 0) for i in again.nodes for root in self._outputs[i]}
-        before = len(self._tensors)
-        self._make_again(index, again, again.place)
-        self._look()
-        first = {
-            root: made.get(t.name.removesuffix(".first"), 0) for root, t in enumerate(self._tensors[before:], before)
-        }
-        return {root: size for root, size in first.items() if size and self._tensors[root].root < 0}
-
-    def again(self, index: int, source: int, reader: int = -1) -> _Again | None:
-        """Return the nodes that make a root again that node ``index`` is the last to touch before others do, and not
-        before node ``reader``; None where that spares nothing.
-        """
+    def _again(self, index: int, source: int) -> _Again | None:
+        """Return the nodes that make a root again that node ``index`` reduces; None where that spares nothing."""
         graph = self.graph()
         best: _Again | None = None
         nodes = self._writers({source}, index)
-        while nodes and len(nodes) <= self._nodes_max:
+        while nodes and len(nodes) <= NODES_MAX:
             made = set[int]().union(*(self._outputs[i] for i in nodes))
             nodes = self._writers(made, index)
             read = set[int]().union(*(self._inputs[i] for i in nodes)) - made
             place = self._first_use(made, index)
             work = sum(work_of(graph, self._nodes[i]) for i in nodes)
-            if place is None or place < reader or work > self._work_max or self._changes(read, min(nodes), place):
+            if place is None or work > self._work_max or self._changes(read, min(nodes), place):
                 break
             ends = [root for root in read & self._in_arena if not self._is_used(root, place)]
             kept = sum(self._tensors[root].nbytes for root in ends)
@@ -219,10 +165,8 @@ class _Writer:
         """Return whether some node between writes over some of the roots, which were complete before."""
         return any(not roots.isdisjoint(self._outputs[i]) for i in range(first, place))
 
-    def _make_again(self, index: int, again: _Again, place: int) -> None:
-        """Make roots by nodes ``again`` in storage of their own up to node ``index``, and once more before node
-        ``place``.
-        """
+    def _make_again(self, index: int, again: _Again) -> None:
+        """Make roots by nodes ``again`` in storage of their own up to node ``index``, and once more behind it."""
         made = set[int]().union(*(self._outputs[i] for i in again.nodes))
         moved: dict[int, int] = {}
         for root in sorted(made):
@@ -239,6 +183,7 @@ class _Writer:
             if touched:
                 inputs, outputs = ([moved.get(t, t) for t in tensors] for tensors in (node.inputs, node.outputs))
                 self._nodes[i] = replace(node, inputs=inputs, outputs=outputs)
+        place = again.place + 1  # the reduction has become two nodes
         self._nodes[place:place] = copies
         self.work += again.work
         self._in_arena |= {moved[root] for root in made & self._in_arena}
