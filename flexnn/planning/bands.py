@@ -43,7 +43,8 @@ REGIONS_MAX = 64
 SEARCHED_MAX = 1500
 """Most nodes of a graph in which walks are looked for: that takes time with the square of their number."""
 PAIRED_MAX = 120
-"""Most nodes of a graph in which maps grow over others in longer walks than the shortest, too: these take long to find.
+"""Most nodes of a graph in which longer walks are looked for where maps that grow over others spare memory in short
+ones already: that takes long.
 """
 NODE_BYTES = ADDED_BYTES + STEP_BYTES + STEP_BYTES // 2
 """Bytes that a node in bands takes outside the arena, and half a step's, which smallest budgets have for finer slices.
@@ -333,17 +334,20 @@ class Search:
         """Yield good walks. Walks that spare more memory than others need are made again with what these need.
         ``joins``: walks are tried, too, that replace some which are too short for their neighbours.
         """
+        looks_on = True
         for nodes_max, is_wide in WALKS:
             factors = SPARE if nodes_max == WALKS[0][0] else SPARE_FEW
             least = max(self._needs, default=0)
             for joined in (False, True)[: 1 + joins]:
                 tight = self._walks(nodes_max, 0, is_wide, _Kind(False, joined))
-                may_pair = not is_wide and (nodes_max == WALKS[0][0] or len(self._needs) <= PAIRED_MAX)
+                may_pair = not is_wide and (looks_on or len(self._needs) <= PAIRED_MAX)
                 paired = self._walks(nodes_max, 0, is_wide, _Kind(True, joined)) if may_pair else tight
                 if not (tight.regions or paired.regions) or min(tight.most, paired.most) > WORTH_WALK * least:
                     break
-                for found in (tight, paired)[: 1 + (paired.nbytes <= WORTH_PAIRS * tight.nbytes)]:
-                    kind = _Kind(found is paired, joined)
+                is_worth_it = paired.nbytes <= WORTH_PAIRS * tight.nbytes
+                looks_on = looks_on and not is_worth_it
+                for found in (tight, paired)[: 1 + is_worth_it]:
+                    kind = _Kind(found is not tight, joined)
                     yield found
                     yield from (self._walks(nodes_max, int(factor * found.most), is_wide, kind) for factor in factors)
                 least = tight.most
