@@ -105,7 +105,7 @@ def form_of(way: int, rows: Iterable[tuple[int, int, int, int]]) -> Form:
     if not 1 <= len(regions) <= REGIONS_MAX or any(before.last >= after.first for before, after in pairwise(regions)):
         raise ValueError("walks meet")
     if any(
-        not (region.first <= region.last < SEARCHED_MAX and 1 <= region.bands <= BANDS_MAX and region.pairs < 2)
+        not (region.first <= region.last < SEARCHED_MAX and 1 <= region.bands <= BANDS_MAX and 0 <= region.pairs <= 1)
         for region in regions
     ):
         raise ValueError("no walk is like this")
