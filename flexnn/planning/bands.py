@@ -43,9 +43,11 @@ REGIONS_MAX = 64
 SEARCHED_MAX = 1500
 """Most nodes of a graph in which walks are looked for: that takes time with the square of their number."""
 PAIRED_MAX = 120
-"""Most nodes of a graph in which longer walks are looked for where maps that grow over others spare memory in short
-ones already: that takes long.
+"""Most nodes of a graph in which longer walks are looked for where maps that grow over others spare much memory in
+short ones already: that takes long.
 """
+PAIRED_ENOUGH = 0.92
+"""Memory with maps that grow over others as a fraction of that without, which is much less."""
 NODE_BYTES = ADDED_BYTES + STEP_BYTES + STEP_BYTES // 2
 """Bytes that a node in bands takes outside the arena, and half a step's, which smallest budgets have for finer slices.
 """
@@ -55,7 +57,7 @@ WORTH = 0.95
 """Memory with bands as a fraction of memory without, at which bands are worth it."""
 WORTH_WALK = 0.985
 """The same for the nodes of one walk of several."""
-WORTH_PAIRS = 0.98
+WORTH_PAIRS = 0.985
 """Smallest budget with maps that grow over others as a fraction of that without, at which it is worth it."""
 WORTH_ORDER = 0.9
 """Bytes times nodes for which activations are alive in another order, as a fraction of those in the graph's own, at
@@ -74,9 +76,9 @@ NEED = 5
 MEMO = 1 << 13
 """Nodes and numbers of bands that searches of one graph remember; a power of two."""
 FORMS = 1.005, 1.05, 1.1, 1.2, 1.35, 1.5
-"""Memory as multiples of the least, and of the least where maps are made once, within which each form of the graph is
-the cheapest: tight budgets take the first form, looser ones a form that repeats less. Forms that sizes hardly tell
-apart may differ much in what they repeat.
+"""Memory as multiples of the least, and of the least where maps are made once, or where none grows over another one,
+within which each form of the graph is the cheapest: tight budgets take the first form, looser ones a form that repeats
+less. Forms that sizes hardly tell apart may differ much in what they repeat.
 """
 
 
@@ -122,13 +124,14 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     whole = max((node[5] for node in nodes), default=0)
     work = max(sum(node[3] * node[6] + node[7] for node in nodes), 1)
     wanted = int((1 - WORTH_QUERIES) * whole_bytes)
-    pool = list(_pool(ways, wanted))
-    pool, plain = _worth_it(_without_pairs(pool, whole_bytes - whole) or pool, ways, whole, whole_bytes - whole)
+    beside, pool = whole_bytes - whole, list(_pool(ways, wanted))
+    pool, plain = _worth_it(_without_pairs(pool, beside) or pool, ways, whole, beside)
+    single = min((found.nbytes for found, _ in pool if not found.has_pairs), default=plain)
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
         return []
     forms: list[Form] = []
-    for limit in sorted({factor * nbytes for nbytes in (least, plain) for factor in FORMS}):
+    for limit in sorted({factor * nbytes for nbytes in (least, plain, single) for factor in FORMS}):
         near = [entry for entry in pool if entry[0].nbytes <= limit]
         found, index = min(near, key=lambda entry: (entry[0].work + NODE_WORK * entry[0].added, entry[0].nbytes))
         more = (found.work + NODE_WORK * found.added) / work
@@ -163,7 +166,7 @@ def _worth_it(
 
 def _without_pairs(pool: list[tuple[Found, int]], beside: int) -> list[tuple[Found, int]]:
     """Return the walks in which no map grows over another one; none where such maps are worth it."""
-    single = [entry for entry in pool if not any(region.pairs for region in entry[0].regions)]
+    single = [entry for entry in pool if not entry[0].has_pairs]
     least, alone = (beside + min((found.nbytes for found, _ in some), default=0) for some in (pool, single))
     return single if least > WORTH_PAIRS * alone else []
 
@@ -268,6 +271,11 @@ class Found(NamedTuple):
         """Number of nodes that were added."""
         return (self.nbytes - self.most) // NODE_BYTES
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether maps grow over others."""
+        return any(region.pairs for region in self.regions)
+
 
 class _Walk(NamedTuple):
     """Nodes that are walked in bands, what the neediest of them needs then, and the work that is repeated."""
@@ -341,11 +349,13 @@ class Search:
             for joined in (False, True)[: 1 + joins]:
                 tight = self._walks(nodes_max, 0, is_wide, _Kind(False, joined))
                 may_pair = not is_wide and (looks_on or len(self._needs) <= PAIRED_MAX)
-                paired = self._walks(nodes_max, 0, is_wide, _Kind(True, joined)) if may_pair else tight
+                floors = (0, tight.most) if may_pair else ()
+                some = [self._walks(nodes_max, floor, is_wide, _Kind(True, joined)) for floor in floors]
+                paired = min(some, key=lambda found: found.nbytes, default=tight)
                 if not (tight.regions or paired.regions) or min(tight.most, paired.most) > WORTH_WALK * least:
                     break
                 is_worth_it = paired.nbytes <= WORTH_PAIRS * tight.nbytes
-                looks_on = looks_on and not is_worth_it
+                looks_on = looks_on and paired.nbytes > PAIRED_ENOUGH * tight.nbytes
                 for found in (tight, paired)[: 1 + is_worth_it]:
                     kind = _Kind(found is not tight, joined)
                     yield found
