@@ -201,7 +201,10 @@ fx_status fx_bands_find(const fx_band_graph *g, const fx_band_limits *limits, in
                         fx_band_memo *memo, int64_t memo_count, fx_band_choice *choice, fx_band_pair *pairs,
                         int64_t *pair_count) {
     fx_walk w;
-    search s = {.limits = limits, .least = limits->below_bytes > 0 ? limits->below_bytes : INT64_MAX / 4, .memo = memo, .memo_count = memo_count};
+    search s = {.limits = limits,
+                .least = limits->below_bytes > 0 ? limits->below_bytes : INT64_MAX / 4,
+                .memo = memo,
+                .memo_count = memo_count};
     *choice = (fx_band_choice){0};
     *pair_count = 0;
     if (worst < 0 || worst >= g->node_count || !may_walk(g, barred, worst, g->nodes[worst].images))

@@ -412,7 +412,8 @@ class Search:
 
     def _added(self, walk: _Walk) -> int:
         """Return how many nodes a walk adds."""
-        return (walk.last - walk.first + 1) * (self._images[walk.first] * walk.bands - 1)
+        copies: int = self._images[walk.first] * walk.bands
+        return (walk.last - walk.first + 1) * (copies - 1)
 
     def _with(self, now: _Chosen, found: _Walk, replaced: _Walk | None = None) -> _Chosen:
         """Return what is chosen with one more walk, in the place of another one, and what nodes need then."""

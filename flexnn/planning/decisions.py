@@ -68,7 +68,8 @@ class Decisions(NamedTuple):
         found = self._replace(bound_ms=bound_ms, pace=pace)
         if form is None:
             return found
-        return found._replace(regions=[tuple(region) for region in form.regions], way=form.way)
+        rows = [(region.first, region.last, region.bands, region.pairs) for region in form.regions]
+        return found._replace(regions=rows, way=form.way)
 
     def choices(self, costs: Costs, *, resized: bool = False) -> Records:
         """Return the choice of each node. Raises ValueError where a node has no such kernel; if it is ``resized``, one

@@ -58,7 +58,8 @@ typedef struct fx_band_choice {
     int64_t spared_bytes; /* by pairs */
 } fx_band_choice;
 
-/* A root that grows from band to band over one that ends in the walk: rows that no band reads any more are written over.
+/* A root that grows from band to band over one that ends in the walk: rows that no band reads any more are written
+ * over.
  */
 typedef struct fx_band_pair {
     int64_t ends, grows;
