@@ -104,7 +104,7 @@ void fx_pairs_follow(fx_walk *w) {
         int64_t low = INT64_MAX;
         for (int64_t k = 0; k < p->reader_count; k++) {
             const fx_band_use *use = &fx_uses_of(w, p->readers[k])[p->uses[k]];
-            const fx_span rows = w->rows[p->readers[k]];
+            const fx_band_span rows = w->rows[p->readers[k]];
             if (rows.low < rows.high)
                 low = least(low, use->height ? fx_rows_of_root(use, fx_rows_needed(use, rows)).low : 0);
         }

@@ -27,9 +27,9 @@ bool fx_walk_make(fx_walk *w, const fx_band_graph *g, bool may_pair) {
     const int64_t roots = g->root_count, nodes = g->node_count;
     *w = (fx_walk){.g = g, .first = -1, .last = -1, .may_pair = may_pair};
     w->inner = table(roots, sizeof(bool)), w->written = table(roots, sizeof(bool));
-    w->want = table(roots, sizeof(fx_span)), w->kept = table(roots, sizeof(fx_span));
+    w->want = table(roots, sizeof(fx_band_span)), w->kept = table(roots, sizeof(fx_band_span));
     w->end = table(roots, sizeof(int64_t)), w->size = table(roots, sizeof(int64_t));
-    w->rows = table(nodes, sizeof(fx_span)), w->done = table(nodes, sizeof(int64_t));
+    w->rows = table(nodes, sizeof(fx_band_span)), w->done = table(nodes, sizeof(int64_t));
     w->change = table(nodes, sizeof(int64_t));
     w->writer = table(roots, sizeof(int64_t)), w->next = table(nodes, sizeof(int64_t));
     w->ahead = table(nodes, sizeof(int64_t)), w->behind = table(nodes, sizeof(int64_t));
@@ -44,29 +44,29 @@ bool fx_walk_make(fx_walk *w, const fx_band_graph *g, bool may_pair) {
     return true;
 }
 
-static fx_span join(fx_span a, fx_span b) {
+static fx_band_span join(fx_band_span a, fx_band_span b) {
     if (a.low >= a.high)
         return b;
     if (b.low >= b.high)
         return a;
-    return (fx_span){a.low < b.low ? a.low : b.low, a.high > b.high ? a.high : b.high};
+    return (fx_band_span){a.low < b.low ? a.low : b.low, a.high > b.high ? a.high : b.high};
 }
 
 /* Rows of a view in which rows of its root lie. */
-static fx_span of_view(const fx_band_use *use, fx_span root) {
+static fx_band_span of_view(const fx_band_use *use, fx_band_span root) {
     if (root.low >= root.high)
-        return (fx_span){0, 0};
+        return (fx_band_span){0, 0};
     const int64_t low = floor_div(root.low - use->at - use->thick, use->step) + 1;
     const int64_t high = -floor_div(use->at - root.high, use->step);
-    return (fx_span){clip(low, 0, use->height), clip(high, 0, use->height)};
+    return (fx_band_span){clip(low, 0, use->height), clip(high, 0, use->height)};
 }
 
-fx_span fx_rows_needed(const fx_band_use *use, fx_span rows) {
+fx_band_span fx_rows_needed(const fx_band_use *use, fx_band_span rows) {
     if (rows.low >= rows.high || !use->height)
-        return (fx_span){0, 0};
+        return (fx_band_span){0, 0};
     const int64_t low = floor_div(use->num * rows.low + use->low, use->den);
     const int64_t high = floor_div(use->num * (rows.high - 1) + use->high, use->den);
-    return (fx_span){clip(low, 0, use->height - 1), clip(high, 0, use->height - 1) + 1};
+    return (fx_band_span){clip(low, 0, use->height - 1), clip(high, 0, use->height - 1) + 1};
 }
 
 bool fx_walk_begin(fx_walk *w, int64_t first, int64_t last) {
@@ -81,7 +81,7 @@ bool fx_walk_begin(fx_walk *w, int64_t first, int64_t last) {
             const fx_band_root *root = &g->roots[r];
             w->inner[r] = root->kind && root->nbytes && root->first_node >= first && root->last_node <= last;
             w->written[r] = false, w->writer[r] = w->end[r] = -1;
-            w->kept[r] = (fx_span){0, 0};
+            w->kept[r] = (fx_band_span){0, 0};
         }
     }
     for (int64_t i = last; i >= first; i--) {
@@ -106,15 +106,15 @@ static bool find_rows(fx_walk *w, int64_t band) {
     const fx_band_graph *g = w->g;
     for (int64_t i = w->first; i <= w->last; i++) {
         const int64_t out = fx_uses_of(w, i)[0].root; /* what no node here writes has no rows */
-        w->want[out] = w->kept[out] = (fx_span){0, 0}, w->end[out] = -1;
+        w->want[out] = w->kept[out] = (fx_band_span){0, 0}, w->end[out] = -1;
     }
     for (int64_t i = w->last; i >= w->first; i--) {
         const fx_band_use *out = fx_uses_of(w, i);
-        const fx_span wanted = of_view(out, w->want[out->root]);
+        const fx_band_span wanted = of_view(out, w->want[out->root]);
         const int64_t share = out->height * (band + 1) / w->bands;
-        fx_span rows = wanted;
+        fx_band_span rows = wanted;
         if (!w->inner[out->root]) {
-            rows = (fx_span){w->done[i], wanted.high > share && wanted.low < wanted.high ? wanted.high : share};
+            rows = (fx_band_span){w->done[i], wanted.high > share && wanted.low < wanted.high ? wanted.high : share};
             rows.high = rows.high < rows.low ? rows.low : rows.high;
         } else
             w->kept[out->root] = join(w->kept[out->root], fx_rows_of_root(out, rows));
@@ -123,7 +123,7 @@ static bool find_rows(fx_walk *w, int64_t band) {
             const fx_band_use *use = &out[k];
             if (!w->written[use->root])
                 continue;
-            const fx_span read = fx_rows_of_root(use, fx_rows_needed(use, rows));
+            const fx_band_span read = fx_rows_of_root(use, fx_rows_needed(use, rows));
             if (read.low >= read.high)
                 continue;
             w->want[use->root] = join(w->want[use->root], read);
@@ -140,7 +140,7 @@ static bool find_rows(fx_walk *w, int64_t band) {
 }
 
 static int64_t bytes_of(const fx_walk *w, int64_t root) {
-    const fx_span rows = w->kept[root];
+    const fx_band_span rows = w->kept[root];
     const int64_t size = (rows.high - rows.low) * w->g->roots[root].row_bytes;
     return rows.low < rows.high ? (size + LINE - 1) / LINE * LINE : 0;
 }

@@ -13,9 +13,9 @@
 /* Most readers of a root that ends, where another one grows over it. */
 #define FX_PAIR_READERS 8
 
-typedef struct fx_span {
+typedef struct fx_band_span {
     int64_t low, high; /* high is behind the last; low >= high: nothing */
-} fx_span;
+} fx_band_span;
 
 /* What is known of a root that grows over one that ends. */
 typedef struct fx_walk_pair {
@@ -32,9 +32,9 @@ typedef struct fx_walk {
     const fx_band_graph *g;
     int64_t first, last, bands;
     bool *inner, *written;   /* of each root */
-    fx_span *want;           /* rows of each root that are read in the band */
-    fx_span *kept;           /* rows of each inner root in the band */
-    fx_span *rows;           /* of each node */
+    fx_band_span *want;      /* rows of each root that are read in the band */
+    fx_band_span *kept;      /* rows of each inner root in the band */
+    fx_band_span *rows;      /* of each node */
     int64_t *done;           /* rows that earlier bands have written, of each node */
     int64_t *change;         /* of the bytes alive at each node */
     int64_t *end;            /* last node so far that touches an inner root in the band; -1: none */
@@ -68,14 +68,14 @@ static inline const fx_band_use *fx_uses_of(const fx_walk *w, int64_t node) {
 }
 
 /* Rows of a root that rows of a view are. */
-static inline fx_span fx_rows_of_root(const fx_band_use *use, fx_span view) {
+static inline fx_band_span fx_rows_of_root(const fx_band_use *use, fx_band_span view) {
     if (view.low >= view.high)
-        return (fx_span){0, 0};
-    return (fx_span){use->at + use->step * view.low, use->at + use->step * (view.high - 1) + use->thick};
+        return (fx_band_span){0, 0};
+    return (fx_band_span){use->at + use->step * view.low, use->at + use->step * (view.high - 1) + use->thick};
 }
 
 /* Rows of an input that rows of the output need. */
-fx_span fx_rows_needed(const fx_band_use *use, fx_span rows);
+fx_band_span fx_rows_needed(const fx_band_use *use, fx_band_span rows);
 
 /* Finds roots that may grow over others that end in the walk. */
 void fx_pairs_find(fx_walk *w);

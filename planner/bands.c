@@ -191,22 +191,21 @@ static int64_t reach(const fx_band_graph *g, const uint8_t *barred, int64_t wors
 }
 
 /* Tells the pairs of a walk all of whose bands were judged. */
-static void tell_pairs(const fx_walk *w, fx_band_pair *pairs, int64_t *pair_count) {
+static void tell_pairs(const fx_walk *w, fx_band_pairs *told) {
     for (int64_t i = 0; i < w->pair_count; i++)
         if (w->pairs[i].pair.nbytes)
-            pairs[(*pair_count)++] = w->pairs[i].pair;
+            told->pairs[told->count++] = w->pairs[i].pair;
 }
 
 fx_status fx_bands_find(const fx_band_graph *g, const fx_band_limits *limits, int64_t worst, const uint8_t *barred,
-                        fx_band_memo *memo, int64_t memo_count, fx_band_choice *choice, fx_band_pair *pairs,
-                        int64_t *pair_count) {
+                        fx_band_memo *memo, int64_t memo_count, fx_band_choice *choice, fx_band_pairs *told) {
     fx_walk w;
     search s = {.limits = limits,
                 .least = limits->below_bytes > 0 ? limits->below_bytes : INT64_MAX / 4,
                 .memo = memo,
                 .memo_count = memo_count};
     *choice = (fx_band_choice){0};
-    *pair_count = 0;
+    told->count = 0;
     if (worst < 0 || worst >= g->node_count || !may_walk(g, barred, worst, g->nodes[worst].images))
         return FX_OK;
     bool has_memory = fx_walk_make(&w, g, limits->below_bytes > 0);
@@ -223,7 +222,7 @@ fx_status fx_bands_find(const fx_band_graph *g, const fx_band_limits *limits, in
         pick(&w, &s, choice);
     if (has_memory && choice->spared_bytes && fx_walk_begin(&w, choice->first, choice->last) &&
         judge(&w, choice->bands, fx_walk_around(&w), true, choice, NULL))
-        tell_pairs(&w, pairs, pair_count);
+        tell_pairs(&w, told);
     fx_walk_free(&w);
     free(s.found), free(s.exact);
     return has_memory ? FX_OK : FX_ERR_MEMORY;
@@ -238,17 +237,17 @@ static bool may_walk_all(const fx_band_graph *g, int64_t first, int64_t last) {
 }
 
 fx_status fx_bands_rows(const fx_band_graph *g, fx_band_choice *choice, int64_t may_pair, int64_t *rows,
-                        fx_band_pair *pairs, int64_t *pair_count) {
+                        fx_band_pairs *told) {
     fx_walk w;
     const fx_band_choice c = *choice;
-    *pair_count = 0;
+    told->count = 0;
     if (!may_walk_all(g, c.first, c.last))
         return FX_ERR_PARAMS;
     bool has_memory = fx_walk_make(&w, g, may_pair != 0);
     const bool holds =
         has_memory && fx_walk_begin(&w, c.first, c.last) && judge(&w, c.bands, fx_walk_around(&w), true, choice, rows);
     if (holds)
-        tell_pairs(&w, pairs, pair_count);
+        tell_pairs(&w, told);
     fx_walk_free(&w);
     return !has_memory ? FX_ERR_MEMORY : holds ? FX_OK : FX_ERR_PARAMS;
 }

@@ -41,8 +41,8 @@ def bands_find(tables, limits, enough, worst, barred, memo=None):
     cdef fx_band_limits most
     cdef fx_band_choice choice
     cdef fx_status status
-    cdef int64_t node = worst, pair_count
-    cdef fx_band_pair pairs[FX_BAND_PAIRS]
+    cdef int64_t node = worst
+    cdef fx_band_pairs pairs
     if closed.view.len != graph.graph.node_count:
         raise ValueError("a byte for each node")
     if room & (room - 1) or known.view.len % <Py_ssize_t>sizeof(fx_band_memo):
@@ -52,12 +52,12 @@ def bands_find(tables, limits, enough, worst, barred, memo=None):
     most.enough = enough
     with nogil:
         status = fx_bands_find(&graph.graph, &most, node, <const uint8_t *>closed.view.buf,
-                               <fx_band_memo *>known.view.buf, room, &choice, pairs, &pair_count)
+                               <fx_band_memo *>known.view.buf, room, &choice, &pairs)
     if status != FX_OK:
         raise MemoryError("bands")
     if not choice.bands:
         return None
-    told = _told_pairs(pairs, pair_count)
+    told = _told_pairs(pairs.pairs, pairs.count)
     return choice.first, choice.last, choice.bands, choice.need_bytes, choice.added_work, told
 
 
@@ -68,17 +68,17 @@ def bands_rows(tables, first, last, bands, may_pair, rows):
     cdef _Buffer filled = _Buffer(rows, True)
     cdef fx_band_choice choice
     cdef fx_status status
-    cdef int64_t may, pair_count
-    cdef fx_band_pair pairs[FX_BAND_PAIRS]
+    cdef int64_t may
+    cdef fx_band_pairs pairs
     choice.first, choice.last, choice.bands = first, last, bands
     may = may_pair
     if not 0 <= first <= last < graph.graph.node_count or bands < 1 or (
             filled.view.len != 16 * bands * (last - first + 1)):
         raise ValueError("rows for each band and node")
     with nogil:
-        status = fx_bands_rows(&graph.graph, &choice, may, <int64_t *>filled.view.buf, pairs, &pair_count)
+        status = fx_bands_rows(&graph.graph, &choice, may, <int64_t *>filled.view.buf, &pairs)
     if status == FX_ERR_MEMORY:
         raise MemoryError("bands")
     if status != FX_OK:
         raise ValueError("these nodes have no bands")
-    return _told_pairs(pairs, pair_count)
+    return _told_pairs(pairs.pairs, pairs.count)

@@ -47,11 +47,15 @@ cdef extern from "flexnn/bands.h" nogil:
         int64_t shift
         int64_t nbytes
 
+    ctypedef struct fx_band_pairs:
+        fx_band_pair *pairs
+        int64_t count
+
     ctypedef struct fx_band_memo:
         pass
 
     fx_status fx_bands_find(const fx_band_graph *graph, const fx_band_limits *limits, int64_t worst,
                             const uint8_t *barred, fx_band_memo *memo, int64_t memo_count, fx_band_choice *choice,
-                            fx_band_pair *pairs, int64_t *pair_count)
+                            fx_band_pairs *told)
     fx_status fx_bands_rows(const fx_band_graph *graph, fx_band_choice *choice, int64_t may_pair, int64_t *rows,
-                            fx_band_pair *pairs, int64_t *pair_count)
+                            fx_band_pairs *told)
