@@ -191,14 +191,15 @@ static int64_t reach(const fx_band_graph *g, const uint8_t *barred, int64_t wors
 }
 
 /* Tells the pairs of a walk all of whose bands were judged. */
-static void tell_pairs(const fx_walk *w, fx_band_pairs *told) {
+static void tell_pairs(const fx_walk *w, fx_band_found *told) {
     for (int64_t i = 0; i < w->pair_count; i++)
         if (w->pairs[i].pair.nbytes)
             told->pairs[told->count++] = w->pairs[i].pair;
 }
 
 fx_status fx_bands_find(const fx_band_graph *g, const fx_band_limits *limits, int64_t worst, const uint8_t *barred,
-                        fx_band_memo *memo, int64_t memo_count, fx_band_choice *choice, fx_band_pairs *told) {
+                        fx_band_memo *memo, int64_t memo_count, fx_band_found *told) {
+    fx_band_choice *choice = &told->choice;
     fx_walk w;
     search s = {.limits = limits,
                 .least = limits->below_bytes > 0 ? limits->below_bytes : INT64_MAX / 4,
@@ -237,7 +238,7 @@ static bool may_walk_all(const fx_band_graph *g, int64_t first, int64_t last) {
 }
 
 fx_status fx_bands_rows(const fx_band_graph *g, fx_band_choice *choice, int64_t may_pair, int64_t *rows,
-                        fx_band_pairs *told) {
+                        fx_band_found *told) {
     fx_walk w;
     const fx_band_choice c = *choice;
     told->count = 0;

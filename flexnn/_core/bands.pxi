@@ -39,10 +39,9 @@ def bands_find(tables, limits, enough, worst, barred, memo=None):
     cdef _Buffer known = _Buffer(b"" if memo is None else memo, memo is not None)
     cdef int64_t room = known.view.len // <Py_ssize_t>sizeof(fx_band_memo)
     cdef fx_band_limits most
-    cdef fx_band_choice choice
     cdef fx_status status
     cdef int64_t node = worst
-    cdef fx_band_pairs pairs
+    cdef fx_band_found pairs
     if closed.view.len != graph.graph.node_count:
         raise ValueError("a byte for each node")
     if room & (room - 1) or known.view.len % <Py_ssize_t>sizeof(fx_band_memo):
@@ -52,13 +51,13 @@ def bands_find(tables, limits, enough, worst, barred, memo=None):
     most.enough = enough
     with nogil:
         status = fx_bands_find(&graph.graph, &most, node, <const uint8_t *>closed.view.buf,
-                               <fx_band_memo *>known.view.buf, room, &choice, &pairs)
+                               <fx_band_memo *>known.view.buf, room, &pairs)
     if status != FX_OK:
         raise MemoryError("bands")
-    if not choice.bands:
+    if not pairs.choice.bands:
         return None
     told = _told_pairs(pairs.pairs, pairs.count)
-    return choice.first, choice.last, choice.bands, choice.need_bytes, choice.added_work, told
+    return pairs.choice.first, pairs.choice.last, pairs.choice.bands, pairs.choice.need_bytes, pairs.choice.added_work, told
 
 
 def bands_rows(tables, first, last, bands, may_pair, rows):
@@ -69,7 +68,7 @@ def bands_rows(tables, first, last, bands, may_pair, rows):
     cdef fx_band_choice choice
     cdef fx_status status
     cdef int64_t may
-    cdef fx_band_pairs pairs
+    cdef fx_band_found pairs
     choice.first, choice.last, choice.bands = first, last, bands
     may = may_pair
     if not 0 <= first <= last < graph.graph.node_count or bands < 1 or (

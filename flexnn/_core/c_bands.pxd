@@ -47,7 +47,8 @@ cdef extern from "flexnn/bands.h" nogil:
         int64_t shift
         int64_t nbytes
 
-    ctypedef struct fx_band_pairs:
+    ctypedef struct fx_band_found:
+        fx_band_choice choice
         fx_band_pair *pairs
         int64_t count
 
@@ -55,7 +56,6 @@ cdef extern from "flexnn/bands.h" nogil:
         pass
 
     fx_status fx_bands_find(const fx_band_graph *graph, const fx_band_limits *limits, int64_t worst,
-                            const uint8_t *barred, fx_band_memo *memo, int64_t memo_count, fx_band_choice *choice,
-                            fx_band_pairs *told)
+                            const uint8_t *barred, fx_band_memo *memo, int64_t memo_count, fx_band_found *told)
     fx_status fx_bands_rows(const fx_band_graph *graph, fx_band_choice *choice, int64_t may_pair, int64_t *rows,
-                            fx_band_pairs *told)
+                            fx_band_found *told)

@@ -69,10 +69,12 @@ typedef struct fx_band_pair {
 
 enum { FX_BAND_PAIRS = 4 }; /* most of a walk */
 
-typedef struct fx_band_pairs {
+/* A choice that was found, and its pairs. */
+typedef struct fx_band_found {
+    fx_band_choice choice;
     fx_band_pair pairs[FX_BAND_PAIRS];
     int64_t count;
-} fx_band_pairs;
+} fx_band_found;
 
 /* What earlier searches of the same graph found out; zeros at first. */
 typedef struct fx_band_memo {
@@ -88,13 +90,13 @@ enum {
 
 /* Finds the nodes around `worst` whose bands need the least memory, or nearly so at a lower cost; bands is 0 where
  * there are none. `barred`: what each node may not be (FX_BANDS_BARRED …). `memo`: memo_count records, a power of two,
- * or none. *told: its pairs. */
+ * or none.  */
 fx_status fx_bands_find(const fx_band_graph *graph, const fx_band_limits *limits, int64_t worst, const uint8_t *barred,
-                        fx_band_memo *memo, int64_t memo_count, fx_band_choice *choice, fx_band_pairs *told);
+                        fx_band_memo *memo, int64_t memo_count, fx_band_found *told);
 
 /* Fills rows [bands][last - first + 1][2] with the rows of each node's output, first and behind the last, and finds
  * what the choice needs, and its pairs, if it may have some. FX_ERR_PARAMS: these nodes have no bands. */
 fx_status fx_bands_rows(const fx_band_graph *graph, fx_band_choice *choice, int64_t may_pair, int64_t *rows,
-                        fx_band_pairs *told);
+                        fx_band_found *told);
 
 #endif
