@@ -138,13 +138,15 @@ BANDS_NO_END: int
 
 def bands_find(
     tables: tuple[_I64, _I64, _I64],
-    limits: tuple[int, int, int, int, int, int],
+    limits: tuple[int, int, int, int, int, int, int],
     enough: float,
     worst: int,
     barred: NDArray[np.uint8] | bytes,
     memo: _I64 | None = None,
-) -> tuple[int, int, int, int, int] | None: ...
-def bands_rows(tables: tuple[_I64, _I64, _I64], first: int, last: int, bands: int, rows: _I64) -> None: ...
+) -> tuple[int, int, int, int, int, tuple[tuple[int, int, int, int], ...]] | None: ...
+def bands_rows(
+    tables: tuple[_I64, _I64, _I64], first: int, last: int, bands: int, may_pair: int, rows: _I64
+) -> tuple[tuple[int, int, int, int], ...]: ...
 def trail_extents(columns: tuple[_I32, _I32, _I32, _I32, _I64], values: _I64, nbytes: _I64, starts: _I64) -> bool: ...
 def check_told(
     columns: tuple[_I32, _I32, _I32, _I32, _I64], floats: _I32, order: _I64, also: _I64, ports: _I32, value_count: int

@@ -7,6 +7,7 @@ cdef extern from "flexnn/bands.h" nogil:
     const int FX_BANDS_BARRED
     const int FX_BANDS_NO_START
     const int FX_BANDS_NO_END
+    enum: FX_BAND_PAIRS
 
     ctypedef struct fx_band_root:
         pass
@@ -30,6 +31,7 @@ cdef extern from "flexnn/bands.h" nogil:
         int64_t node_bytes
         int64_t floor_bytes
         int64_t counts_others
+        int64_t below_bytes
         double enough
 
     ctypedef struct fx_band_choice:
@@ -39,9 +41,21 @@ cdef extern from "flexnn/bands.h" nogil:
         int64_t need_bytes
         int64_t added_work
 
+    ctypedef struct fx_band_pair:
+        int64_t ends
+        int64_t grows
+        int64_t shift
+        int64_t nbytes
+
+    ctypedef struct fx_band_found:
+        fx_band_choice choice
+        fx_band_pair *pairs
+        int64_t count
+
     ctypedef struct fx_band_memo:
         pass
 
     fx_status fx_bands_find(const fx_band_graph *graph, const fx_band_limits *limits, int64_t worst,
-                            const uint8_t *barred, fx_band_memo *memo, int64_t memo_count, fx_band_choice *choice)
-    fx_status fx_bands_rows(const fx_band_graph *graph, fx_band_choice *choice, int64_t *rows)
+                            const uint8_t *barred, fx_band_memo *memo, int64_t memo_count, fx_band_found *told)
+    fx_status fx_bands_rows(const fx_band_graph *graph, fx_band_choice *choice, int64_t may_pair, int64_t *rows,
+                            fx_band_found *told)

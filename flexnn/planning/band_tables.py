@@ -27,6 +27,8 @@ IMAGE_AXES = 4
 """Axes of a map."""
 ROWS_MIN = 8
 """Fewest rows of which some wait for whole maps."""
+KINDS = [*DTYPES]
+"""Types of elements, by their numbers."""
 MOVED_WORK = 4
 """Multiplications that take about as long as moving an element."""
 
@@ -281,7 +283,8 @@ class BandTables:
 
     def _root(self, graph: Graph, root: int, size: int, first: int, last: int) -> tuple[int, ...]:
         pitch = self._pitch.get(root, 0)
-        return pitch * DTYPES[graph.tensors[root].dtype].itemsize, size, first, last, int(pitch > 0)
+        dtype = graph.tensors[root].dtype
+        return pitch * DTYPES[dtype].itemsize, size, first, last, (1 + KINDS.index(dtype)) * (pitch > 0)
 
 
 def _is_over_images(node: Node) -> bool:

@@ -6,7 +6,7 @@ of other tensors are views of some of their rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from flexnn.graph.operators import OPERATORS
 from flexnn.graph.operators.rows import Cut, Need
 
 from .band_tables import Use, Walk
+from .growing import Pair, grown
 from .types import I64, Costs
 
 Rows = tuple[int, int]
@@ -29,13 +30,26 @@ class Region(NamedTuple):
     first: int
     last: int
     bands: int
+    pairs: int = 0
+    """Whether maps grow over others (growing.py)."""
 
 
-def rows_of(tables: tuple[I64, I64, I64], region: Region) -> I64:
-    """Return the rows of the output that each node computes: [bands, nodes, 2]."""
+def rows_of(tables: tuple[I64, I64, I64], region: Region) -> tuple[I64, list[Pair]]:
+    """Return the rows of the output that each node computes, [bands, nodes, 2], and the maps that grow over others."""
     rows = np.zeros((region.bands, region.last - region.first + 1, 2), np.int64)
-    _core.bands_rows(tables, region.first, region.last, region.bands, rows)
-    return rows
+    pairs = _core.bands_rows(tables, region.first, region.last, region.bands, region.pairs, rows)
+    return rows, [Pair(*pair) for pair in pairs]
+
+
+def written(
+    graph: Graph, costs: Costs, walks: Sequence[Walk | None], tables: tuple[I64, I64, I64], regions: Iterable[Region]
+) -> Graph:
+    """Return the graph with the nodes of some regions in bands."""
+    found = [(region, *rows_of(tables, region)) for region in sorted(regions, reverse=True)]
+    form = grown(graph, costs, [pair for _, _, pairs in found for pair in pairs])
+    for region, rows, _ in found:  # from the last node, so that numbers of nodes hold
+        form = split(form, costs, walks, rows, region)
+    return form
 
 
 def split(graph: Graph, costs: Costs, walks: Sequence[Walk | None], rows: I64, region: Region) -> Graph:

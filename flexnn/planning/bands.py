@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import accumulate, islice, pairwise
-from operator import or_
+from operator import add, or_
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,8 @@ from flexnn.graph.ir import Graph
 
 from .apart import apart, sums_apart
 from .band_tables import BandTables, Walks, waits_for_whole
-from .banding import Region, rows_of, split
+from .banding import Region, written
+from .growing import Pair, more_bytes
 from .order import kept_bytes, ordered
 from .overhead import ADDED_BYTES, STEP_BYTES
 from .twice import twice
@@ -41,6 +42,12 @@ REGIONS_MAX = 64
 """Most walks of a graph."""
 SEARCHED_MAX = 1500
 """Most nodes of a graph in which walks are looked for: that takes time with the square of their number."""
+PAIRED_MAX = 120
+"""Most nodes of a graph in which longer walks are looked for where maps that grow over others spare much memory in
+short ones already: that takes long.
+"""
+PAIRED_ENOUGH = 0.92
+"""Memory with maps that grow over others as a fraction of that without, which is much less."""
 NODE_BYTES = ADDED_BYTES + STEP_BYTES + STEP_BYTES // 2
 """Bytes that a node in bands takes outside the arena, and half a step's, which smallest budgets have for finer slices.
 """
@@ -50,6 +57,8 @@ WORTH = 0.95
 """Memory with bands as a fraction of memory without, at which bands are worth it."""
 WORTH_WALK = 0.985
 """The same for the nodes of one walk of several."""
+WORTH_PAIRS = 0.985
+"""Smallest budget with maps that grow over others as a fraction of that without, at which it is worth it."""
 WORTH_ORDER = 0.9
 """Bytes times nodes for which activations are alive in another order, as a fraction of those in the graph's own, at
 which bands are looked for in that order.
@@ -67,9 +76,9 @@ NEED = 5
 MEMO = 1 << 13
 """Nodes and numbers of bands that searches of one graph remember; a power of two."""
 FORMS = 1.005, 1.05, 1.1, 1.2, 1.35, 1.5
-"""Memory as multiples of the least, and of the least where maps are made once, within which each form of the graph is
-the cheapest: tight budgets take the first form, looser ones a form that repeats less. Forms that sizes hardly tell
-apart may differ much in what they repeat.
+"""Memory as multiples of the least, and of the least where maps are made once, or where none grows over another one,
+within which each form of the graph is the cheapest: tight budgets take the first form, looser ones a form that repeats
+less. Forms that sizes hardly tell apart may differ much in what they repeat.
 """
 
 
@@ -89,18 +98,18 @@ class Form(NamedTuple):
     def written(self, ways: Ways) -> Graph:
         """Return the form of the graph."""
         way = ways.at(self.way)
-        form = way.graph
-        for region in sorted(self.regions, reverse=True):  # from the last node, so that numbers of nodes hold
-            form = split(form, way.costs, way.walks, rows_of(way.tables, region), region)
-        return form
+        return written(way.graph, way.costs, way.walks, way.tables, self.regions)
 
 
-def form_of(way: int, rows: Iterable[tuple[int, int, int]]) -> Form:
+def form_of(way: int, rows: Iterable[tuple[int, int, int, int]]) -> Form:
     """Return the form that walks these regions of a graph. Raises ValueError where no form does."""
     regions = tuple(sorted(Region(*row) for row in rows))
     if not 1 <= len(regions) <= REGIONS_MAX or any(before.last >= after.first for before, after in pairwise(regions)):
         raise ValueError("walks meet")
-    if any(not (region.first <= region.last < SEARCHED_MAX and 1 <= region.bands <= BANDS_MAX) for region in regions):
+    if any(
+        not (region.first <= region.last < SEARCHED_MAX and 1 <= region.bands <= BANDS_MAX and 0 <= region.pairs <= 1)
+        for region in regions
+    ):
         raise ValueError("no walk is like this")
     return Form(0, way, regions)
 
@@ -115,12 +124,14 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     whole = max((node[5] for node in nodes), default=0)
     work = max(sum(node[3] * node[6] + node[7] for node in nodes), 1)
     wanted = int((1 - WORTH_QUERIES) * whole_bytes)
-    pool, plain = _worth_it(list(_pool(ways, wanted)), ways, whole, whole_bytes - whole)
+    beside, pool = whole_bytes - whole, list(_pool(ways, wanted))
+    pool, plain = _worth_it(_without_pairs(pool, beside) or pool, ways, whole, beside)
+    single = min((found.nbytes for found, _ in pool if not found.has_pairs), default=plain)
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
         return []
     forms: list[Form] = []
-    for limit in sorted({factor * nbytes for nbytes in (least, plain) for factor in FORMS}):
+    for limit in sorted({factor * nbytes for nbytes in (least, plain, single) for factor in FORMS}):
         near = [entry for entry in pool if entry[0].nbytes <= limit]
         found, index = min(near, key=lambda entry: (entry[0].work + NODE_WORK * entry[0].added, entry[0].nbytes))
         more = (found.work + NODE_WORK * found.added) / work
@@ -151,6 +162,13 @@ def _worth_it(
     plain = min((nbytes for index, nbytes in least.items() if ways.at(index).worth == 1), default=whole)
     worth = {index for index, nbytes in least.items() if beside + nbytes <= ways.at(index).worth * (beside + plain)}
     return [entry for entry in pool if entry[1] in worth or ways.at(entry[1]).worth == 1], plain
+
+
+def _without_pairs(pool: list[tuple[Found, int]], beside: int) -> list[tuple[Found, int]]:
+    """Return the walks in which no map grows over another one; none where such maps are worth it."""
+    single = [entry for entry in pool if not entry[0].has_pairs]
+    least, alone = (beside + min((found.nbytes for found, _ in some), default=0) for some in (pool, single))
+    return single if least > WORTH_PAIRS * alone else []
 
 
 class Way(NamedTuple):
@@ -253,6 +271,11 @@ class Found(NamedTuple):
         """Number of nodes that were added."""
         return (self.nbytes - self.most) // NODE_BYTES
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether maps grow over others."""
+        return any(region.pairs for region in self.regions)
+
 
 class _Walk(NamedTuple):
     """Nodes that are walked in bands, what the neediest of them needs then, and the work that is repeated."""
@@ -262,6 +285,32 @@ class _Walk(NamedTuple):
     bands: int
     need: int
     work: int
+    pairs: tuple[Pair, ...] = ()
+    """Maps that grow over others."""
+
+
+class _Chosen(NamedTuple):
+    """Walks that are chosen, and what nodes need with them."""
+
+    own: list[int]
+    """Bytes that each node needs by itself, or its walk."""
+    walks: list[_Walk]
+    needs: list[int]
+    """The same with what maps that lie over each other take beyond that."""
+    barred: list[int]
+    """Whether each node is walked."""
+
+    most: int
+    """Bytes of the neediest node."""
+
+
+class _Kind(NamedTuple):
+    """How walks are chosen."""
+
+    pairs: bool
+    """Maps grow over others that end."""
+    joins: bool
+    """A walk that is too short for its neighbour is replaced."""
 
 
 class Search:
@@ -281,6 +330,7 @@ class Search:
         nodes = tables[0].tolist()
         self._regions_max = regions_max
         self._memo = new_memo() if memo is None else memo
+        self._plain: dict[tuple[object, ...], _Walk | None] = {}
         self._tables, self._images, self._needs = tables, [node[3] for node in nodes], [node[5] for node in nodes]
         between = _bytes_between(tables)
         grows = [after - before for before, after in pairwise(between)]
@@ -292,89 +342,118 @@ class Search:
         """Yield good walks. Walks that spare more memory than others need are made again with what these need.
         ``joins``: walks are tried, too, that replace some which are too short for their neighbours.
         """
+        looks_on = True
         for nodes_max, is_wide in WALKS:
             factors = SPARE if nodes_max == WALKS[0][0] else SPARE_FEW
             least = max(self._needs, default=0)
             for joined in (False, True)[: 1 + joins]:
-                tight = self._walks(nodes_max, 0, is_wide, joined)
-                if not tight.regions or tight.most > WORTH_WALK * least:
+                tight = self._walks(nodes_max, 0, is_wide, _Kind(False, joined))
+                may_pair = not is_wide and (looks_on or len(self._needs) <= PAIRED_MAX)
+                floors = (0, tight.most) if may_pair else ()
+                some = [self._walks(nodes_max, floor, is_wide, _Kind(True, joined)) for floor in floors]
+                paired = min(some, key=lambda found: found.nbytes, default=tight)
+                if not (tight.regions or paired.regions) or min(tight.most, paired.most) > WORTH_WALK * least:
                     break
-                yield tight
-                yield from (self._walks(nodes_max, int(factor * tight.most), is_wide, joined) for factor in factors)
+                is_worth_it = paired.nbytes <= WORTH_PAIRS * tight.nbytes
+                looks_on = looks_on and paired.nbytes > PAIRED_ENOUGH * tight.nbytes
+                for found in (tight, paired)[: 1 + is_worth_it]:
+                    kind = _Kind(found is not tight, joined)
+                    yield found
+                    yield from (self._walks(nodes_max, int(factor * found.most), is_wide, kind) for factor in factors)
                 least = tight.most
 
     def tightest(self) -> list[Found]:
         """Return walks that need little memory: a few of those that ``all`` yields."""
-        return [self._walks(nodes_max, 0, is_wide, joins=False) for nodes_max, is_wide in WALKS]
+        kinds = _Kind(False, False), _Kind(True, False)
+        return [self._walks(nodes_max, 0, is_wide, kind) for nodes_max, is_wide in WALKS for kind in kinds]
 
     def whole(self) -> Found:
         """Return no walks, and the memory without any."""
         most = max(self._needs)
         return Found(most, most, self._needs.index(most), 0, [])
 
-    def _walks(self, nodes_max: int, floor: int, is_wide: bool, joins: bool) -> Found:
+    def _walks(self, nodes_max: int, floor: int, is_wide: bool, kind: _Kind) -> Found:
         """Return walks that bring one neediest node after the other near the least that any walk of it needs, or to
         ``floor`` bytes. No walk need be better than the ones before it. ``is_wide``: the first of them spares all of
-        the neediest nodes as far as one walk can. ``joins``: a walk that is too short for its neighbour is replaced.
+        the neediest nodes as far as one walk can.
         """
-        needs, barred = list(self._needs), [0] * len(self._needs)
-        ends = self._ends if is_wide else barred
-        chosen: list[_Walk] = []
-        reached = floor
-        while len(chosen) < self._regions_max and needs:
-            worst = needs.index(max(needs))
-            if barred[worst] or needs[worst] <= floor:
+        now = _Chosen(self._needs, [], self._needs, [0] * len(self._needs), max(self._needs, default=0))
+        ends, reached = self._ends if is_wide else now.barred, floor
+        for _ in range(2 * self._regions_max if now.needs else 0):
+            worst, most = now.needs.index(now.most), now.most
+            if len(now.walks) == self._regions_max or now.barred[worst] or most <= floor:
                 break
             limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, reached
-            found = self._find(self._tables, (*limits, int(is_wide and not chosen)), worst, map(or_, barred, ends))
-            if found is None or found.need > WORTH_WALK * needs[worst]:
-                found, replaced = self._joined(limits, worst, chosen, needs, barred) if joins else (None, None)
+            is_first = int(is_wide and not now.walks)
+            closed = bytes(map(or_, now.barred, ends))
+            key = limits, is_first, worst, closed
+            if key not in self._plain:  # a search with maps that grow over others begins as one without
+                self._plain[key] = self._find(self._tables, (*limits, is_first, 0), worst, closed)
+            found = self._plain[key]
+            after = now if found is None else self._with(now, found)
+            below = int(WORTH_WALK * (most if found is None else max(found.need, 0) + self._added(found) * NODE_BYTES))
+            if kind.pairs and below > reached:
+                other = self._find(self._tables, (*limits, is_first, below), worst, closed)
+                paired = now if other is None else self._with(now, other)
+                if paired.most <= most and paired.needs[worst] < after.needs[worst]:
+                    after, found = paired, other
+            if found is None or after.needs[worst] > WORTH_WALK * most:
+                found, replaced = self._joined(limits, now) if kind.joins else (None, None)
                 if found is None or replaced is None:
                     break
-                chosen.remove(replaced)
-                for node in range(replaced.first, replaced.last + 1):
-                    needs[node], barred[node] = self._needs[node], 0
-            chosen.append(found)
-            for node in range(found.first, found.last + 1):
-                needs[node], barred[node] = found.need, 1
-            reached = max(reached, found.need)
-        most = max(needs, default=0)
-        added = sum((walk.last - walk.first + 1) * (self._images[walk.first] * walk.bands - 1) for walk in chosen)
-        regions = [Region(*walk[:3]) for walk in chosen]
-        worst = needs.index(most) if needs else 0
-        return Found(most + added * NODE_BYTES, most, worst, sum(walk.work for walk in chosen), regions)
+                after = self._with(now, found, replaced)
+                if after.needs[worst] > WORTH_WALK * most:
+                    break
+            now, reached = after, max(reached, found.need)
+        added = sum(map(self._added, now.walks))
+        regions = [Region(*walk[:3], int(bool(walk.pairs))) for walk in now.walks]
+        worst = now.needs.index(now.most) if now.needs else 0
+        return Found(now.most + added * NODE_BYTES, now.most, worst, sum(walk.work for walk in now.walks), regions)
+
+    def _added(self, walk: _Walk) -> int:
+        """Return how many nodes a walk adds."""
+        copies: int = self._images[walk.first] * walk.bands
+        return (walk.last - walk.first + 1) * (copies - 1)
+
+    def _with(self, now: _Chosen, found: _Walk, replaced: _Walk | None = None) -> _Chosen:
+        """Return what is chosen with one more walk, in the place of another one, and what nodes need then."""
+        walks = [walk for walk in now.walks if walk is not replaced] + [found]
+        own, barred = list(now.own), list(now.barred)
+        if replaced is not None:
+            for node in range(replaced.first, replaced.last + 1):
+                own[node], barred[node] = self._needs[node], 0
+        for node in range(found.first, found.last + 1):
+            own[node], barred[node] = found.need, 1
+        if not any(walk.pairs for walk in walks):
+            return _Chosen(own, walks, own, barred, max(own))
+        more = more_bytes(((walk.first, walk.last, walk.pairs) for walk in walks), self._tables[2], len(own))
+        needs = list(map(add, own, more))
+        return _Chosen(own, walks, needs, barred, max(needs))
 
     def _find(
         self,
         tables: tuple[I64, I64, I64],
-        limits: tuple[int, int, int, int, int, int],
+        limits: tuple[int, int, int, int, int, int, int],
         worst: int,
-        closed: Iterable[int],
+        closed: bytes,
     ) -> _Walk | None:
-        found = _core.bands_find(tables, limits, ENOUGH, worst, bytes(closed), self._memo)
-        return None if found is None else _Walk(*found)
+        found = _core.bands_find(tables, limits, ENOUGH, worst, closed, self._memo)
+        return None if found is None else _Walk(*found[:5], tuple(Pair(*pair) for pair in found[5]))
 
-    def _joined(
-        self,
-        limits: tuple[int, int, int, int, int],
-        worst: int,
-        chosen: list[_Walk],
-        needs: list[int],
-        barred: list[int],
-    ) -> tuple[_Walk | None, _Walk | None]:
+    def _joined(self, limits: tuple[int, int, int, int, int], now: _Chosen) -> tuple[_Walk | None, _Walk | None]:
         """Return a walk through the neediest node and nodes of a chosen walk near it, and that walk, which it
         replaces: of walks that need as much, the chosen one may be too short for its neighbours. None: there is none.
         """
         best: tuple[_Walk | None, _Walk | None] = None, None
-        most = WORTH_WALK * needs[worst]
-        for walk in chosen:
+        worst, most = now.needs.index(now.most), WORTH_WALK * now.most
+        for walk in now.walks:
             both = range(min(walk.first, worst), max(walk.last, worst) + 1)
-            if len(both) > limits[0] or sum(barred[both.start : both.stop]) > walk.last - walk.first + 1:
+            if len(both) > limits[0] or sum(now.barred[both.start : both.stop]) > walk.last - walk.first + 1:
                 continue  # too far away, or another walk is between
             nodes = self._tables[0].copy()
             nodes[: both.start, NEED], nodes[both.stop :, NEED] = 0, 0
-            closed = [0 if node in both else is_barred for node, is_barred in enumerate(barred)]
-            found = self._find((nodes, *self._tables[1:]), (*limits, 1), worst, closed)
+            closed = [0 if node in both else is_barred for node, is_barred in enumerate(now.barred)]
+            found = self._find((nodes, *self._tables[1:]), (*limits, 1, 0), worst, bytes(closed))
             if found is None:
                 continue
             left = [self._needs[node] for node in both if not found.first <= node <= found.last]
@@ -385,7 +464,7 @@ class Search:
 
 def new_memo() -> I64:
     """Return what searches of the same tables may share: what they found out."""
-    return np.zeros((MEMO, 3), np.int64)
+    return np.zeros((MEMO, 4), np.int64)
 
 
 def found_in(way: Way, regions_max: int = REGIONS_MAX, *, joins: bool = True) -> Iterator[Found]:

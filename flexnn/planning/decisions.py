@@ -42,8 +42,8 @@ class Decisions(NamedTuple):
     """Panels of each node's slices, its pinned panels, and a bit for each pinned constant."""
     filled: Filled | None
     """Way in which more slices were pinned; None: none were."""
-    regions: _Rows | None = None
-    """Walks in bands: first node, last node, bands. None: the graph as it is."""
+    regions: list[tuple[int, int, int, int]] | None = None
+    """Walks in bands: first node, last node, bands, and whether maps grow over others. None: the graph as it is."""
     way: int = 0
     """Index of the graph that was walked."""
     bound_ms: float = 0.0
@@ -68,9 +68,8 @@ class Decisions(NamedTuple):
         found = self._replace(bound_ms=bound_ms, pace=pace)
         if form is None:
             return found
-        return found._replace(
-            regions=[(region.first, region.last, region.bands) for region in form.regions], way=form.way
-        )
+        rows = [(region.first, region.last, region.bands, region.pairs) for region in form.regions]
+        return found._replace(regions=rows, way=form.way)
 
     def choices(self, costs: Costs, *, resized: bool = False) -> Records:
         """Return the choice of each node. Raises ValueError where a node has no such kernel; if it is ``resized``, one
@@ -115,7 +114,7 @@ def read(found: dict[str, Any]) -> Decisions:
         kernels=[(str(kernel), _whole(block, 31)) for kernel, block in found["kernels"]],
         slices=_rows(found["slices"]),
         filled=filled,
-        regions=None if regions is None else _rows(regions),
+        regions=None if regions is None else _regions(regions),
         way=_whole(found["way"], 31),
         bound_ms=_numbers([found["bound_ms"]])[0],
         pace=_numbers([found["pace"]])[0],
@@ -124,6 +123,10 @@ def read(found: dict[str, Any]) -> Decisions:
 
 def _rows(found: Sequence[Sequence[object]]) -> _Rows:
     return [(_whole(a, 31), _whole(b, 31), _whole(c, 31)) for a, b, c in found]
+
+
+def _regions(found: Sequence[Sequence[object]]) -> list[tuple[int, int, int, int]]:
+    return [(_whole(a, 31), _whole(b, 31), _whole(c, 31), _whole(d, 1)) for a, b, c, d in found]
 
 
 def _whole(found: object, bits: int = 62) -> int:

@@ -15,7 +15,7 @@ from flexnn.graph.ir import Graph
 
 from .apart import apart
 from .band_tables import BYTE_WORK, BandTables
-from .banding import Region, rows_of, split
+from .banding import Region, written
 from .bands import COSTS_MAX, SEARCHED_MAX, WORTH_ORDER, Found, Search, Way, found_in
 from .order import kept_bytes, ordered
 from .spilling import lowered, spillable, waiting, with_spills
@@ -57,10 +57,7 @@ class SpillForm(NamedTuple):
         base = ordered(graph) if self.is_reordered else graph
         base_costs = costs if base is graph else costs_of(base)
         way = _way(apart(base, base_costs), self.waiting, self.cuts, costs_of)
-        form = way.graph
-        for region in sorted(self.regions, reverse=True):  # from the last node, so that numbers of nodes hold
-            form = split(form, way.costs, way.walks, rows_of(way.tables, region), region)
-        return lowered(form)
+        return lowered(written(way.graph, way.costs, way.walks, way.tables, self.regions))
 
 
 def spilled_forms(

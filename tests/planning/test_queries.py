@@ -18,7 +18,7 @@ from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
 from flexnn.planning import Planner, Setting, queries
 from flexnn.planning.band_tables import BandTables
-from flexnn.planning.banding import Region, rows_of, split
+from flexnn.planning.banding import Region, written
 from flexnn.planning.check import check_plan
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.queries import queries_last
@@ -134,7 +134,7 @@ def test_bands_of_queries_compute_the_whole(
     (place,) = (index for index, node in enumerate(graph.nodes) if node.op == "attention")
     assert walks[place] is not None
     region = Region(place, place, count)
-    banded = split(graph, costs, walks, rows_of(tables, region), region)
+    banded = written(graph, costs, walks, tables, [region])
     assert sum(node.op == "attention" for node in banded.nodes) == count
     plan = VariantPlanner(banded, SETTING).plan(None)
     check_plan(plan.graph, plan.program)
