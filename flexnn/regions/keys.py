@@ -70,7 +70,7 @@ class Key(NamedTuple):
 
     @property
     def of(self) -> tuple[Region, Nodes, bool]:
-        """What keys that serve each other have in common, whatever is known of the values."""
+        """Region, nodes and way of lowering, which keys that serve each other have in common."""
         return self.region, self.remaining, self.inlines
 
     def serves(self, other: Key) -> bool:
@@ -86,7 +86,9 @@ class Key(NamedTuple):
 
 
 class Table(Generic[Found]):
-    """What was found under keys, those put last at the end. Looking does not go through the keys of other nodes."""
+    """Table of what was found under keys, in the order in which it was put. Looking does not go through the keys of
+    other nodes.
+    """
 
     def __init__(self, found: Mapping[Key, Found] | None = None) -> None:
         self._found: dict[Key, Found] = {}

@@ -148,8 +148,7 @@ def _attempt(
         if known and values[name].size:
             consumed[name] = values[name].numbers(name)
 
-    ready = _Ready(region, remaining, values)
-    for i in ready:
+    for i in _ready(region, remaining, values, binder):
         node = region.nodes[i]
         if i in region.hosted or not _available(region, i, binder, values):
             continue
@@ -161,7 +160,6 @@ def _attempt(
                 break
             inlined |= outcome
             done |= outcome
-            ready.add_readers(binder.values.keys() & node.output)
             continue
         try:
             for name in node.input:
@@ -185,7 +183,6 @@ def _attempt(
                 region.forced |= _origins(region, name, values)
         except GraphError as error:
             leave(region, i, error, _has_empty(node, binder, values))
-        ready.add_readers(binder.values.keys() & node.output)
     if asked:
         raise NumbersError(asked if len(asked) > ASKED_ALONE else asked[:1])
     segment = _finished(region, remaining, done, binder, consumed)
@@ -193,28 +190,21 @@ def _attempt(
     return segment
 
 
-class _Ready:
-    """Nodes that may have all inputs, in order: those that read a value at hand or none, and, as they are looked at one
-    after the other, those that read what these make. The rest of the region is not gone through.
+def _ready(region: Region, remaining: Nodes, values: Iterable[str], binder: Binder) -> Iterator[int]:
+    """Iterate over the nodes that may have all inputs, in order: those that read a value at hand or none, and, as they
+    are looked at one after the other, those that read what these made. The rest of the region is not gone through.
     """
-
-    def __init__(self, region: Region, remaining: Nodes, values: Iterable[str]) -> None:
-        self._readers, self._remaining = region.readers, remaining
-        self._waiting = list(members(remaining & region.sources))
-        self._met = set(self._waiting)
-        self.add_readers(values)
-
-    def add_readers(self, names: Iterable[str]) -> None:
-        """Add the nodes that read any of these values."""
-        for name in names:
-            for i in self._readers.get(name, ()):
-                if i not in self._met and self._remaining >> i & 1:
-                    self._met.add(i)
-                    heappush(self._waiting, i)
-
-    def __iter__(self) -> Iterator[int]:
-        while self._waiting:
-            yield heappop(self._waiting)
+    waiting = list(members(remaining & region.sources))
+    met, names = set(waiting), list(values)
+    while True:
+        for i in (i for name in names for i in region.readers.get(name, ())):
+            if i not in met and remaining >> i & 1:
+                met.add(i)
+                heappush(waiting, i)
+        if not waiting:
+            return
+        yield (latest := heappop(waiting))
+        names = [name for name in region.nodes[latest].output if name in binder.values]
 
 
 def _branch(

@@ -115,7 +115,7 @@ def test_work_grows_with_the_branches_that_data_decide(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_some_nodes_need(seed: int) -> None:
-    """What is looked up for any set of nodes is what they read, and the outputs."""
+    """The values that are looked up for any set of nodes are those that they read, and the outputs."""
     region, rng = Region(chain(30, with_bodies=bool(seed % 2))), random.Random(seed)
     names = {name for reads in region.reads for name in reads} | {*region.makers, "none"}
     for remaining in (0, region.all, *(rng.getrandbits(30) for _ in range(20))):
