@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from flexnn.graph.ir import Shape
 
@@ -68,12 +68,16 @@ class Key(NamedTuple):
     inlines: bool
     """Whether branches are lowered with the nodes around them."""
 
+    @property
+    def of(self) -> tuple[Region, Nodes, bool]:
+        """Region, nodes and way of lowering, which keys that serve each other have in common."""
+        return self.region, self.remaining, self.inlines
+
     def serves(self, other: Key) -> bool:
         """Return whether a segment of this key is one of the other, if it has none of the nodes of the other's further
         marks: those were left by an earlier run, of what is not at hand yet.
         """
-        same = self.remaining == other.remaining and self.region is other.region and self.inlines == other.inlines
-        return same and self.facts == other.facts and self.marks.within(other.marks, self.facts)
+        return self.of == other.of and self.facts == other.facts and self.marks.within(other.marks, self.facts)
 
     def more(self, other: Key) -> Nodes:
         """Return the nodes that the other has marks of, and this key has not."""
@@ -81,12 +85,51 @@ class Key(NamedTuple):
         return sum(1 << i for i in found.hosted | found.apart)
 
 
-def serving(table: Mapping[Key, Found], key: Key) -> Iterator[tuple[Found, Nodes]]:
-    """Iterate over what a table has under a key and under those that may serve it, with the nodes that no segment of it
-    may have.
+class Table(Generic[Found]):
+    """Table of what was found under keys, in the order in which it was put. Looking does not go through the keys of
+    other nodes.
     """
-    if (own := table.get(key)) is not None:
-        yield own, 0
-    for other, found in list(table.items()):
-        if other.serves(key) and other != key:
-            yield found, other.more(key)
+
+    def __init__(self, found: Mapping[Key, Found] | None = None) -> None:
+        self._found: dict[Key, Found] = {}
+        self._alike: dict[tuple[Region, Nodes, bool], dict[Key, Found]] = {}
+        for key, value in (found or {}).items():
+            self.put(key, value)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def items(self) -> Iterable[tuple[Key, Found]]:
+        """Return all keys, and what is found under them."""
+        return self._found.items()
+
+    def values(self) -> Iterable[Found]:
+        """Return all that is found."""
+        return self._found.values()
+
+    def pop(self, key: Key) -> Found | None:
+        """Take out what is under a key; None: nothing."""
+        self._alike.get(key.of, {}).pop(key, None)
+        return self._found.pop(key, None)
+
+    def put(self, key: Key, found: Found) -> None:
+        """Put something under a key that has nothing."""
+        self._found[key] = self._alike.setdefault(key.of, {})[key] = found
+
+    def pop_first(self) -> Found | None:
+        """Take out what was put longest ago."""
+        return self.pop(next(iter(self._found)))
+
+    def alike(self, key: Key) -> list[tuple[Key, Found]]:
+        """Return the keys of the same nodes, and what is found under them."""
+        return list(self._alike.get(key.of, {}).items())
+
+    def serving(self, key: Key) -> Iterator[tuple[Found, Nodes]]:
+        """Iterate over what is under a key and under those that may serve it, with the nodes that no segment of it may
+        have.
+        """
+        if (own := self._found.get(key)) is not None:
+            yield own, 0
+        for other, found in self.alike(key):
+            if other.serves(key) and other != key:
+                yield found, other.more(key)

@@ -356,14 +356,14 @@ class Recorder(Walker):
         """Return the stretch: values that are needed after it go to buffers of the caller's."""
         now, tape = self._now, self._now.tape
         stretch = Stretch(region, tape, scope, remaining, action=action)
-        acting = {action.node} if isinstance(action, Host | Control) else set()
-        wanted = region.needed(remaining).union(*(region.reads[i] for i in acting))
+        acting = region.reads[action.node] if isinstance(action, Host | Control) else set()
+        needed = region.needed(remaining)
         made: dict[Value, str] = {}
         growing = {grown.value: grown for grown in now.growing}
         unread = {grown.name: grown.value for grown in now.growing if grown.name not in scope.own}
-        for name in sorted({*wanted, *unread}):
-            value = scope.own.get(name, unread.get(name))
-            if value is None or live.get(name) is value:
+        for name in sorted({*scope.own, *unread}):
+            value = scope.own.get(name) or unread[name]
+            if live.get(name) is value or not (name in unread or name in acting or name in needed):
                 continue
             if value in now.names:
                 stretch.aliases[name] = now.names[value]
@@ -388,7 +388,7 @@ class Recorder(Walker):
         buffers += [tape.root(now.slots[value]) for value in made]
         for number, slot in enumerate(buffers):
             tape.slots[slot].buffer = number
-        stretch.dropped = tuple(sorted({*live, *scope.own, *made.values()} - region.needed(remaining)))
+        stretch.dropped = tuple(sorted({*live, *scope.own, *made.values()} - needed))
         return stretch
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from functools import cached_property
 
 from flexnn.graph.ir import GraphError
 from flexnn.graph.model import Constant, ModelGraph, reads
@@ -48,8 +49,9 @@ class Region:
         self.outputs = [port.name for port in graph.outputs]
         self.constants = outer.new_child(graph.constants) if outer is not None else ChainMap(graph.constants)
         self.reads = [reads(node) for node in graph.nodes]
-        made = {name for node in graph.nodes for name in node.output if name}
-        self.awaits = [tuple(name for name in node.input if name in made) for node in graph.nodes]
+        self.makers = {name: i for i, node in enumerate(graph.nodes) for name in node.output if name}
+        """Node that makes each value, by its name."""
+        self.awaits = [tuple(name for name in node.input if name in self.makers) for node in graph.nodes]
         """Inputs of each node that other nodes of the region make; the others are there from the start."""
         self.all: Nodes = (1 << len(graph.nodes)) - 1
         self.hosted: set[int] = set()
@@ -67,7 +69,6 @@ class Region:
         self.children: dict[int, dict[str, Region]] = {}
         self.why: dict[int, str] = {}
         """Why numpy computes the slow ones of them."""
-        self._needed: dict[Nodes, frozenset[str]] = {}
         self._nest(set() if visible is None else visible)
 
     def _nest(self, visible: set[str]) -> None:
@@ -95,14 +96,36 @@ class Region:
             raise GraphError(f"no node computes output {missing[0]!r}")
         visible.difference_update(own)
 
-    def needed(self, remaining: Nodes) -> frozenset[str]:
+    @cached_property
+    def readers(self) -> Mapping[str, list[int]]:
+        """Nodes that read each value, in order, by its name."""
+        found: dict[str, list[int]] = {}
+        for i, names in enumerate(self.reads):
+            for name in names:
+                found.setdefault(name, []).append(i)
+        return found
+
+    @cached_property
+    def sources(self) -> Nodes:
+        """Nodes that read nothing that another node of the region makes."""
+        return sum(1 << i for i, names in enumerate(self.reads) if self.makers.keys().isdisjoint(names))
+
+    @cached_property
+    def parents(self) -> Nodes:
+        """Nodes with regions inside them."""
+        return sum(1 << i for i in self.children)
+
+    @cached_property
+    def _ends(self) -> frozenset[str]:
+        return frozenset(self.outputs)
+
+    @cached_property
+    def _read(self) -> frozenset[str]:
+        return self._ends.union(*self.reads)
+
+    def needed(self, remaining: Nodes) -> Set[str]:
         """Return the values that the remaining nodes read, and the region's outputs."""
-        names = self._needed.get(remaining)
-        if names is None:
-            left = self.reads if remaining == self.all else [self.reads[i] for i in members(remaining)]
-            names = frozenset(self.outputs).union(*left)
-            self._needed[remaining] = names
-        return names
+        return self._read if remaining == self.all else Needed(self, remaining)
 
     def constant_bytes(self, remaining: Nodes) -> int:
         """Return the bytes of the constants that the remaining nodes read, and all those inside them."""
@@ -142,6 +165,29 @@ class Region:
         for inner in self.children.values():
             for region in inner.values():
                 yield from region.walk()
+
+
+class Needed(Set[str]):
+    """Values that some nodes of a region read, and its outputs. To look for one takes no longer where the region has
+    more nodes: a run looks for a few after each of its parts.
+    """
+
+    def __init__(self, region: Region, nodes: Nodes) -> None:
+        self._region, self._nodes = region, nodes
+
+    def __contains__(self, name: object) -> bool:
+        readers = self._region.readers.get(name, ())  # type: ignore[call-overload]
+        return any(self._nodes >> i & 1 for i in reversed(readers)) or name in self._region._ends
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._region._ends.union(*(self._region.reads[i] for i in members(self._nodes))))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @classmethod
+    def _from_iterable(cls, names: Iterable[str]) -> frozenset[str]:  # type: ignore[override]
+        return frozenset(names)
 
 
 def members(nodes: Nodes) -> Iterator[int]:

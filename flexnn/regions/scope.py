@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from math import prod
 
 import numpy as np
@@ -98,7 +98,7 @@ class Scope(Mapping[str, Value]):
         """Return whether only shapes and small integers from the caller decide the value."""
         return name in self and self[name].is_steady
 
-    def keep(self, names: frozenset[str]) -> None:
+    def keep(self, names: Container[str]) -> None:
         """Drop the region's own values except these."""
         for name in [name for name in self.own if name not in names]:
             del self.own[name]

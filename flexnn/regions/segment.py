@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
+from heapq import heappop, heappush
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +149,7 @@ def _attempt(
         if known and values[name].size:
             consumed[name] = values[name].numbers(name)
 
-    for i in members(remaining):
+    for i in _ready(region, remaining, values, binder):
         node = region.nodes[i]
         if i in region.hosted or not _available(region, i, binder, values):
             continue
@@ -167,7 +168,7 @@ def _attempt(
                     admit(name, name in region.forced)
             binder.add(node)
             unmade = [name for name in node.output if name and binder.value(name) is None]
-            if unmade and region.needed(remaining & ~(1 << i)).intersection(unmade):  # numpy makes them all
+            if region.needed(remaining & ~(1 << i)) & set(unmade):  # numpy makes them all
                 for name in node.output:
                     binder.values.pop(name, None)
                 raise GraphError(f"{node.where}: its output {unmade[0]!r} is not supported")
@@ -188,6 +189,23 @@ def _attempt(
     segment = _finished(region, remaining, done, binder, consumed)
     segment.inlined = inlined
     return segment
+
+
+def _ready(region: Region, remaining: Nodes, values: Iterable[str], binder: Binder) -> Iterator[int]:
+    """Iterate over the nodes that may have all inputs, in order: those that read a value at hand or none, and, as they
+    are looked at one after the other, those that read what these made. The rest of the region is not gone through.
+    """
+    waiting = list(members(remaining & region.sources))
+    met, names = set(waiting), list(values)
+    while True:
+        for i in (i for name in names for i in region.readers.get(name, ())):
+            if i not in met and remaining >> i & 1:
+                met.add(i)
+                heappush(waiting, i)
+        if not waiting:
+            return
+        yield (latest := heappop(waiting))
+        names = [name for name in region.nodes[latest].output if name in binder.values]
 
 
 def _branch(
@@ -263,21 +281,26 @@ def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]
     computed in the run. Nor if it is a count of what other values hold: it has to be known itself, and they do not
     (graph/contrib/selection.py).
     """
-    wanted, found = {name}, set[str]()
-    for i in reversed(range(len(region.nodes))):
+    wanted, found, met = {name}, set[str](), {region.makers.get(name, -1)}
+    later_first = [-i for i in met if i >= 0]
+    while later_first:
+        i = -heappop(later_first)
         made = wanted.intersection(region.nodes[i].output)
         wanted -= made
         inside = {n for n in made if n not in values}
         found |= made - inside
         if inside and (i in region.children or region.nodes[i].op_type.endswith(".count")):
             return set()
-        if made and region.nodes[i].op_type == "Unique.groups":
+        if region.nodes[i].op_type == "Unique.groups":
             return set()
         read = [region.constants[n] for n in region.reads[i] if n in region.constants] if inside else []
         if any(prod(constant.shape) > KNOWN_MAX for constant in read):
             return set()
         if inside and region.nodes[i].op_type not in ("Shape", "Size"):
             wanted |= region.reads[i]
+            for k in {region.makers[n] for n in region.reads[i] if n in region.makers} - met:
+                met.add(k)
+                heappush(later_first, -k)
     wanted -= set(region.constants)
     found |= wanted
     known = all(n in values and values[n].dtype.kind in "iub" and values[n].size <= KNOWN_MAX for n in found)
@@ -340,24 +363,15 @@ def _finished(
 
 def _without_weights(region: Region, remaining: Nodes, done: Nodes, binder: Binder) -> Nodes:
     """Return ``done`` without nodes that make large constants which only nodes that are yet to be lowered read."""
-    readers: dict[str, list[int]] = {}
-    for k in members(remaining & ~done):
-        _add_reader(readers, region, k)
     for i in reversed(list(members(done))):
         names = [name for name in region.nodes[i].output if name]
         values = [binder.value(name) for name in names]
         if not all(isinstance(v, Const) for v in values) or any(name in region.outputs for name in names):
             continue
-        found = [k for name in names for k in readers.get(name, ())]
+        left = remaining & ~done
+        found = [k for name in names for k in region.readers.get(name, ()) if left >> k & 1]
         if not found or any(k in region.children or k in region.hosted for k in found):
             continue
         if all(isinstance(v, Const) and v.nbytes > KEPT_BYTES for v in values):  # last: sizes become conditions
             done &= ~(1 << i)
-            _add_reader(readers, region, i)
     return done
-
-
-def _add_reader(readers: dict[str, list[int]], region: Region, index: int) -> None:
-    """Add a node to those that read each value, by its name."""
-    for name in region.reads[index]:
-        readers.setdefault(name, []).append(index)

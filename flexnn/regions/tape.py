@@ -43,6 +43,8 @@ class Slot:
     """Slot of which it is a row; -1: none."""
     merged: int = -1
     """Slot that took its place; -1: none."""
+    has_merged: bool = False
+    """Whether it took the place of another."""
     body: int = 0
     """Number of the body in which it was made; 0: none."""
     is_fixed: bool = False
@@ -92,8 +94,9 @@ class Tape:
         source = self.root(source)
         slot = self.slots[source]
         is_free = slot.buffer < 0 and slot.row_of < 0 and not slot.is_fixed and slot.body == self.body
-        if is_free and source != target and source not in self._targets():
+        if is_free and source != target and not slot.has_merged:
             slot.merged = target
+            self.slots[target].has_merged = True
         else:
             self.add("copy", a=target, b=source, n=slot.nbytes)
 
@@ -102,9 +105,6 @@ class Tape:
         while self.slots[slot].merged >= 0:
             slot = self.slots[slot].merged
         return slot
-
-    def _targets(self) -> set[int]:
-        return {slot.merged for slot in self.slots}
 
     def mark(self) -> tuple[int, int, int, int, int]:
         """Return what ``rewind`` needs to undo what is recorded from now on."""

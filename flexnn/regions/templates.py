@@ -18,7 +18,7 @@ from flexnn.graph.template import Template
 from flexnn.graph.traced import make_template
 from flexnn.quick_dataclass import quick_dataclass
 
-from .keys import Key, Marks, serving
+from .keys import Key, Marks, Table
 from .region import Nodes, Region
 from .scope import NumbersError, Value
 from .segment import Segment, Told, build_segment
@@ -248,18 +248,15 @@ class Templates:
         self._opset = opset
         self.keeps_best = True
         """Whether nodes are to stand in the order that binding would find. Any order that they have is right."""
-        self._found: dict[Key, list[SegmentTemplate]] = {}
+        self._found: Table[list[SegmentTemplate]] = Table()
+        self.nodes = 0
+        """Internal nodes of all templates."""
         self._read = stored
-        self._stored: Stored = {}
+        self._stored: Table[Sequence[StoredTemplate]] = Table()
         self.is_closed = False
         """Whether none are kept any more."""
         self.traces: list[Trace] | None = None
         """Templates that were traced, if they are to be kept."""
-
-    @property
-    def nodes(self) -> int:
-        """Internal nodes of all templates."""
-        return sum(len(template) for found in self._found.values() for template in found)
 
     @property
     def nbytes(self) -> int:
@@ -272,8 +269,7 @@ class Templates:
 
     def close(self) -> None:
         """Drop all templates, and make no more."""
-        self._found.clear()
-        self._stored = {}
+        self._found, self.nodes, self._stored = Table(), 0, Table()
         self.is_closed = True
 
     def segment(
@@ -289,7 +285,7 @@ class Templates:
             return build_segment(region, remaining, values, is_settled, is_steady, self._opset)
         read = region.needed(remaining)
         names = sorted(name for name in values if name in read)  # most regions read more than there is
-        if not any(remaining >> i & 1 for i in region.children):
+        if not remaining & region.parents:
             is_steady = None  # there is no branch to decide
 
         def key() -> Key:
@@ -352,10 +348,10 @@ class Templates:
                     count -= 1
                     yield segment, values
 
-    def _all_stored(self) -> Stored:
+    def _all_stored(self) -> Table[Sequence[StoredTemplate]]:
         """Return the templates that the artifact holds, read the first time."""
         if self._read is not None:
-            self._stored, self._read = self._read(), None
+            self._stored, self._read = Table(self._read()), None
         return self._stored
 
     def _rebinds(self, segment: Segment, key: Key, values: dict[str, Value]) -> None:
@@ -376,7 +372,7 @@ class Templates:
     def _computed(self, key: Key, values: Mapping[str, Value]) -> Segment | None:
         """Return a segment that a template of this key gives; None where none does."""
         tried: set[SegmentTemplate | None] = set()
-        for found, others in serving(self._found, key):
+        for found, others in self._found.serving(key):
             for template in reversed(found):
                 if template.segment.nodes & others:
                     continue
@@ -385,7 +381,7 @@ class Templates:
                     found.append(template)
                     return segment
                 tried.add(template)
-        for kept, others in serving(self._all_stored(), key):
+        for kept, others in self._all_stored().serving(key):
             for stored in kept:
                 loaded = None if stored.read in tried else stored.loaded(values)
                 if loaded is None or loaded[0].segment.nodes & others:
@@ -398,7 +394,7 @@ class Templates:
 
     def _vary(self, key: Key, values: Mapping[str, Value]) -> None:
         """Mark the values that kept a template of this key from serving: it took their numbers for constants."""
-        for found, _ in serving(self._found, key):
+        for found, _ in self._found.serving(key):
             for template in found:
                 for name, array in template.known.items():
                     if not np.array_equal(values[name].numbers(name), array):
@@ -408,9 +404,7 @@ class Templates:
         """Raise NumbersError if a template serves this key, but for numbers that it has: at shapes like these they
         turned out to be needed.
         """
-        for stored in (*self._all_stored(), *self._found):
-            if (stored.region, stored.remaining, stored.inlines) != (key.region, key.remaining, key.inlines):
-                continue
+        for stored, _ in (*self._all_stored().alike(key), *self._found.alike(key)):
             pairs = list(zip(key.facts, stored.facts, strict=False))
             names = {own[0] for own, other in pairs if own[3] and not other[3]}
             alike = [own[:3] + own[4:] == other[:3] + other[4:] for own, other in pairs]
@@ -420,11 +414,14 @@ class Templates:
                 raise NumbersError(names)
 
     def _keep(self, key: Key, template: SegmentTemplate) -> None:
-        own = self._found[key] = self._found.pop(key, [])
+        own = self._found.pop(key) or []
+        self._found.put(key, own)
         own.append(template)
+        gone = own[:-TEMPLATES_MAX]
         del own[:-TEMPLATES_MAX]
+        self.nodes += len(template) - sum(map(len, gone))
         while self.nodes > NODES_MAX and len(self._found) > 1:
-            del self._found[next(iter(self._found))]
+            self.nodes -= sum(map(len, self._found.pop_first() or ()))
 
 
 def _with_trail(

@@ -38,7 +38,7 @@ class Walker:
         self.model = model
         self.region = region or Region(model.graph, precision=model.precision)
         self._unlowered: dict[Region, Nodes] = {}
-        """Nodes of each region that no lowering takes."""
+        """Nodes of each region that numpy computes because no lowering takes them."""
 
     def lacking(self, segment: Segment) -> set[str]:
         """Return the names of the segment's nodes whose weights cannot be had."""
@@ -83,13 +83,13 @@ class Walker:
         candidates = self._unlowered.get(region)
         if candidates is None:
             lowered = LOWERINGS.keys() | {"Shape", "Size"}
-            candidates = sum(1 << i for i, node in enumerate(region.nodes) if node.op_type not in lowered)
+            hosted = (i for i, node in enumerate(region.nodes) if node.op_type not in lowered and is_evaluated(node))
+            candidates = sum(1 << i for i in hosted)
             self._unlowered[region] = candidates
         for i in region.hosted | region.hosted_empty:
             candidates |= 1 << i
         for i in members(remaining & candidates):
-            node = region.nodes[i]
-            if node.op_type in EVALUATORS and not node.domain and self._is_hosted(region, scope, i):
+            if is_evaluated(region.nodes[i]) and self._is_hosted(region, scope, i):
                 return i
         return None
 
@@ -123,6 +123,11 @@ class Walker:
                 raise GraphError(f"{min(lacking)}: {LACKING}")
             for i in lack:
                 leave(region, i, GraphError(f"{region.nodes[i].where}: {LACKING}"))
+
+
+def is_evaluated(node: ModelNode) -> bool:
+    """Return whether numpy can compute a node."""
+    return node.op_type in EVALUATORS and not node.domain
 
 
 def _reads_any(region: Region, node: ModelNode, weights: set[str]) -> bool:

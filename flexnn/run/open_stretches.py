@@ -342,7 +342,7 @@ class OpenStretches(Teams):
                     raise
                 team, is_planned = [found], False
         for other in self._ready.values():  # one without segments does not close with them
-            if other not in team and not other.segments:
+            if not other.segments and other not in team:
                 other.close()
         segments = segments_of(team)
         for segment in segments:
@@ -375,9 +375,9 @@ class OpenStretches(Teams):
         """Forget the stretch that was used longest ago, but none of the team, and one of the run under way only where
         there is no other, or none of it and only in a budget if ``unused``; return whether there was one.
         """
-        others = [stretch for stretch, found in self._ready.items() if found not in team]
-        if unused:  # recording one again takes less than planning the team again
-            others = [s for s in others if self.segments.memory is not None and self._ready[s] not in self._used]
+        stays = {*team, *self._used} if unused else {*team}  # to record one again takes less than to plan these again
+        has_others = self.segments.memory is not None or not unused
+        others = [s for s, found in self._ready.items() if found not in stays] if has_others else []
         if others:
             self.forget(next((other for other in others if self._ready[other] not in self._used), others[0]))
         return bool(others)

@@ -14,6 +14,7 @@ import flexnn
 from flexnn.artifact import ArtifactError, open_artifact
 from flexnn.artifact.about_weight import about_weight, load_about
 from flexnn.graph.about import About
+from flexnn.graph.ir import GraphError
 from flexnn.graph.labels import Labels
 from flexnn.graph.onnx_file import ABOUT_BYTES_MAX
 from tests.support.sessions import write_branched_model, write_model
@@ -73,6 +74,11 @@ def test_what_is_too_long_is_left_out(tmp_path: Path) -> None:
     path = saying(tmp_path / "m.onnx", "graph", {"a": "x", "long": "y" * ABOUT_BYTES_MAX, "z": "zz"})
     with flexnn.Session(path) as session:
         assert session.get_modelmeta().custom_metadata_map == {"a": "x", "z": "zz"}
+
+
+def test_more_than_a_reader_takes_is_refused() -> None:
+    with pytest.raises(GraphError, match="texts that the model knows"):
+        about_weight(About(graph_description="ü" * (2 << 20)))  # six bytes each
 
 
 def test_what_is_no_text(tmp_path: Path) -> None:

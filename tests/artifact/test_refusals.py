@@ -257,6 +257,16 @@ def test_a_model_is_written_as_it_was_read() -> None:
         assert model_section.dump_stored(contents) == json.dumps(section, separators=(",", ":")).encode()
         contents.left = "what numpy computes"  # of layers that the compiler left
         assert model_section.load_stored(model_section.dump_stored(contents)).left == contents.left
+        contents.model.precision = "f16"
+        assert model_section.load_stored(model_section.dump_stored(contents)).model.precision == "f16"
+
+
+@pytest.mark.parametrize("precision", ["bf16", [], 1])
+def test_an_unknown_precision_is_refused(copy: Path, precision: object) -> None:
+    section = json.loads(section_of(copy))
+    forge(copy, json.dumps(section | {"precision": precision}).encode())
+    with pytest.raises(ArtifactError, match="unknown precision"):
+        open_artifact(str(copy))
 
 
 def test_ports_of_unknown_dimensions(copy: Path) -> None:
