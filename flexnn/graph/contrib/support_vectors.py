@@ -156,7 +156,7 @@ def _written(e: Expansion, scores: str, classes: int, chances: tuple[np.ndarray,
     if chances[0].size:
         slopes, shifts = (e.array(-part.reshape(1, -1)) for part in chances)
         shares = e.add("Sigmoid", e.add("Add", e.add("Mul", scores, slopes), shifts))
-        bounds = [e.array(np.float32(bound)) for bound in (LEAST, 1 - LEAST)]  # of either class of a pair
+        bounds = [e.array(np.array(bound)) for bound in (LEAST, 1 - LEAST)]  # of either class of a pair
         transformed(e, e.add("flexnn.Couple", e.add("Clip", shares, *bounds), classes=classes), 1)
         return
     if classes > 2:
