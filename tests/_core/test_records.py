@@ -14,7 +14,7 @@ ENGINE = {
     "fx_load": "file_offset 0, bytes 8, address 16, check_lead 24, chunk_bytes 32, check_bytes 40, crc_first 48,"
     " wait_steps 52, 56",
     "fx_slot": "base 0, unused 4, offset 8, bytes 16, 24",
-    "fx_entry": "kind 0, a 4, b 8, c 12, d 16, unused 20, n 24, 32",
+    "fx_entry": "kind 0, a 4, b 8, c 12, d 16, holder 20, n 24, 32",
 }
 PLANNER = {
     "fx_variant": "workspace_bytes 0, fixed_s 8, channels_s 16, 24",

@@ -467,7 +467,7 @@ REFUSED = [
     (one("Conv", constants={"w": weights(4, 3, 3, 3)}, group=2), r"attribute group=2"),
     (one("Conv", constants={"w": weights(4, 3, 3, 3)}, strides=[0, 1]), r"attribute strides=\[0, 1\]"),
     (one("Conv", constants={"w": weights(4, 3, 9, 9)}), r"does not fit"),
-    (one("RandomUniformLike"), r"RandomUniformLike node 'y'"),
+    (one("Bernoulli"), r"Bernoulli node 'y'"),
 ]  # fmt: skip
 
 
