@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 GUESS = 8
 """Times that a size nobody knows is guessed to be larger than what was seen."""
+LITTLE = 10
+"""A refusal asks for 2**-LITTLE of the budget more at least: one row more at a time took hundreds of refusals."""
 FIRST_BYTES = 64 << 10
 """Bytes of a stack at first."""
 
@@ -33,9 +35,14 @@ class Growing:
     def __init__(self, shape: Shape, dtype: np.dtype, rows: int = 0, bytes_max: int | None = None) -> None:
         self._shape, self._dtype = shape, dtype
         self.row_bytes = math.prod(shape) * dtype.itemsize
-        wanted = max(self.row_bytes * max(rows, 1), min(FIRST_BYTES, 64 * self.row_bytes))
+        wanted = max(self.row_bytes * max(rows, 1), self.first_bytes)
         self.nbytes = max(wanted if bytes_max is None else min(wanted, bytes_max), 1)
         self._memory = mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+    @property
+    def first_bytes(self) -> int:
+        """Bytes that it has at first where nothing limits it."""
+        return min(FIRST_BYTES, 64 * self.row_bytes)
 
     @property
     def bytes(self) -> Array:
@@ -81,7 +88,8 @@ def _grow(opened: OpenStretches, found: ReadyStretch, grown: Growing, others: in
         wanted = min(wanted, room)
         if wanted < least:
             opened.is_full = True
-            raise BudgetError(memory - room + GUESS * grown.nbytes + grown.row_bytes, memory)
+            guess = max(GUESS * grown.nbytes, grown.first_bytes, memory >> LITTLE)  # few rows may have been seen
+            raise BudgetError(memory - room + guess + grown.row_bytes, memory)
     try:
         grown.grow(wanted)
     except (OSError, MemoryError):
