@@ -161,7 +161,7 @@ class Rarity(NamedTuple):
     """Open dimensions of 1 that are no batch, nor a decoder's."""
     call: Call
     batches: int
-    """Dimensions that are a batch of more than one."""
+    """0: no dimension that is a batch is more than one; 1: all of them are; 2: some."""
     small: int
     """Small dimensions."""
 
@@ -171,7 +171,8 @@ def _rarity(trace: Trace, names: dict[str, list[str]], caches: Caches) -> Rarity
     key, sizes = trace.before, iter(trace.template.template.replay.traced)
     firsts = {row[0] for row in names.values() if len(row) > 1} - {""}  # states have the batch elsewhere
     steps = {caches.tokens, *caches.held, *caches.totals} if caches.tokens else set[str | int]()
-    single = batches = small = 0
+    single = small = 0
+    batches = list[int]()
     known: dict[str, int] = {}
     for name, _, rank, *_ in key.facts:
         row = names.get(name) or [""] * rank
@@ -180,9 +181,10 @@ def _rarity(trace: Trace, names: dict[str, list[str]], caches: Caches) -> Rarity
             known[own] = size
             single += bool(own) and not is_batch and size == 1 and own not in steps
             small += bool(own) and not is_batch and size < FEW and own not in steps
-            batches += bool(own) and is_batch and size > 1
+            batches += [size] if own and is_batch else []
     is_part = key.remaining != key.region.all or bool(key.region.path)
-    return Rarity(is_part, single, Call.of(known, caches), batches, small)
+    kind = 2 if 1 in batches and max(batches) > 1 else int(max(batches, default=1) > 1)
+    return Rarity(is_part, single, Call.of(known, caches), kind, small)
 
 
 def _large(found: list[Trace]) -> list[Trace]:
@@ -373,8 +375,6 @@ def _changed(sizes: dict[str, int]) -> Iterator[dict[str, int]]:
     for own in (apart, long, few, picture):
         for others in ({}, batch):
             yield sizes | own | others
-    for name in single if len(single) > 1 else ():  # texts and pictures have batches of their own
-        yield sizes | apart | {name: batch[name]}
     for name in large:
         yield sizes | apart | batch | {name: 1}
     for own in (*({name: k * d for name, d in apart.items()} for k in LONGER), {}):
@@ -383,5 +383,7 @@ def _changed(sizes: dict[str, int]) -> Iterator[dict[str, int]]:
     yield sizes | dict.fromkeys(single, BATCH)
     for name in large:
         yield sizes | apart | {name: 1}
+    for name in single if len(single) > 1 else ():  # texts and pictures have batches of their own
+        yield sizes | apart | {name: batch[name]}
     for size in MANY if single else ():
         yield sizes | dict.fromkeys(single, size)
