@@ -161,7 +161,7 @@ class Rarity(NamedTuple):
     """Open dimensions of 1 that are no batch, nor a decoder's."""
     call: Call
     batches: int
-    """0: no dimension that is a batch is more than one; 1: all of them are; 2: some."""
+    """Dimensions that are a batch of more than one: 0: none is; 1: all of them are; 2: some."""
     small: int
     """Small dimensions."""
 

@@ -14,7 +14,7 @@ from tests.support.regions import check_runs
 
 BLOCK = 10
 REFUSALS_MAX = 12
-"""Of two runs: stacks of loops that Python walks once asked for one row more after the other, 491 times."""
+"""Most refusals of two runs: stacks of loops that Python walks once asked for one row more, 491 times."""
 BLOCKS = [*range(10), *(pytest.param(block, marks=pytest.mark.long) for block in range(10, 26))]
 
 
