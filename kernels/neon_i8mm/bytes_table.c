@@ -1,14 +1,3 @@
-#include "flexnn/kernels.h"
+#include "../neon_dot/bytes_table.h"
 
-#define FX_NEON_PROTOTYPE(name, ret, args) ret fx_##name##_neon args;
-FX_BYTE_KERNELS(FX_NEON_PROTOTYPE)
-#define FX_NEON_ENTRY(name, ret, args) .name = fx_##name##_neon,
-const fx_byte_kernels FX_SYMBOL(byte_kernels) = {
-    .rows = 8,
-    .panels = 1,
-    .row_bytes = 1,
-    .dot_u8 = FX_SYMBOL(dot_u8),
-    .dwconv_u8 = fx_dwconv_u8_neon,
-    .lay_rows_u8 = FX_SYMBOL(lay_rows_u8),
-    .lay_panel_u8 = FX_SYMBOL(lay_panel_u8),
-    FX_BYTE_KERNELS_ROUNDED(FX_TABLE_ENTRY) FX_BYTE_KERNELS_DIGITS(FX_TABLE_ENTRY) FX_BYTE_KERNELS_ROWS(FX_NEON_ENTRY)};
+FX_DOT_BYTE_TABLE(.lay_panel_u8 = FX_SYMBOL(lay_panel_u8));

@@ -26,7 +26,7 @@ def random_uniform(ctx: Context) -> list[Value]:
 
 
 def _noise(ctx: Context, is_uniform: bool, shift: float, factor: float) -> list[Value]:
-    seed = _seed(ctx)
+    lo, hi = _seed(ctx)
     if ctx.node.op_type.endswith("Like"):
         x: Value = ctx.input(0)
         dtype = ctx.dtype(x)
@@ -36,7 +36,6 @@ def _noise(ctx: Context, is_uniform: bool, shift: float, factor: float) -> list[
         dtype = dtype_name(ctx.integer("dtype", 1), ctx.node.where)
     if dtype != "f32":  # numpy makes the others
         raise ctx.error(f"noise of type {dtype} is not supported")
-    lo, hi = seed
     attrs: dict[str, Attr] = {"is_uniform": int(is_uniform), "is_seeded": int(ctx.has("seed"))}
     attrs |= {"seed_lo": lo, "seed_hi": hi, "shift": shift, "factor": factor, "end": shift + factor}
     return [ctx.emit("noise", [x], attrs)]

@@ -202,24 +202,14 @@ static void rebudget(void) {
     close_engine(e);
 }
 
-/* A recording branches: the program that was announced does not come. */
-static void branches(void) {
-    fx_engine *e = open_engine(1, 1, 1);
-    make(0, &third);
-    make(1, &other);
-    make(2, &third);
+/* A recording of three programs and one counter; the byte of its one buffer decides its branches. */
+static fx_recording *recorded(fx_engine *e, const fx_entry *entries, uint32_t count) {
     fx_bound *programs[] = {&w->bound[0], &w->bound[1], &w->bound[2]};
-    const fx_entry entries[] = {
-        {.kind = FX_ENTRY_BEGIN, .a = 0}, {.kind = FX_ENTRY_TURN, .a = 0, .b = 8, .c = -1, .d = -1, .n = 2},
-        {.kind = FX_ENTRY_RUN, .a = 0},   {.kind = FX_ENTRY_BRANCH, .a = 0, .b = 6},
-        {.kind = FX_ENTRY_RUN, .a = 1},   {.kind = FX_ENTRY_JUMP, .b = 7},
-        {.kind = FX_ENTRY_RUN, .a = 2},   {.kind = FX_ENTRY_NEXT, .a = 0, .b = 1},
-    };
     const fx_slot slots[] = {{.base = 1, .bytes = 8}};
     const fx_tape tape = {.programs = programs,
                           .program_count = 3,
                           .entries = entries,
-                          .entry_count = 8,
+                          .entry_count = count,
                           .slots = slots,
                           .slot_count = 1,
                           .buffer_count = 1,
@@ -227,14 +217,37 @@ static void branches(void) {
                           .input_count = 1,
                           .looks_ahead = 1};
     fx_error error;
-    fx_recording_stats stats;
     fx_recording *r = fx_recording_make(e, &tape, &error);
     MODEL_CHECK(r);
+    return r;
+}
+
+/* Runs it with this flag, which says how the branches go. */
+static fx_recording_stats run_recorded(fx_recording *r, char *flag, int value) {
+    fx_error error;
+    fx_recording_stats stats;
+    *flag = (char)value;
+    memset(w->done, 0, sizeof w->done);
+    MODEL_CHECK(fx_recording_run(r, (void *[]){flag}, (int64_t[]){8}, 0, NULL, &stats, &error) == FX_OK);
+    return stats;
+}
+
+/* A recording branches: the program that was announced does not come. */
+static void branches(void) {
+    fx_engine *e = open_engine(1, 1, 1);
+    make(0, &third);
+    make(1, &other);
+    make(2, &third);
+    const fx_entry entries[] = {
+        {.kind = FX_ENTRY_BEGIN, .a = 0}, {.kind = FX_ENTRY_TURN, .a = 0, .b = 8, .c = -1, .d = -1, .n = 2},
+        {.kind = FX_ENTRY_RUN, .a = 0},   {.kind = FX_ENTRY_BRANCH, .a = 0, .b = 6},
+        {.kind = FX_ENTRY_RUN, .a = 1},   {.kind = FX_ENTRY_JUMP, .b = 7},
+        {.kind = FX_ENTRY_RUN, .a = 2},   {.kind = FX_ENTRY_NEXT, .a = 0, .b = 1},
+    };
+    fx_recording *r = recorded(e, entries, 8);
     char *flag = model_alloc(8);
     for (int i = 0; i < 2; i++) {
-        *flag = (char)(i == 0);
-        memset(w->done, 0, sizeof w->done);
-        MODEL_CHECK(fx_recording_run(r, (void *[]){flag}, (int64_t[]){8}, 0, NULL, &stats, &error) == FX_OK);
+        const fx_recording_stats stats = run_recorded(r, flag, i == 0);
         MODEL_CHECK(stats.stopped == -1 && fx_recording_counter(r, 0) == 2 && w->done[0][0][0] == 2);
         MODEL_CHECK(w->done[1][1][0] == (i ? 0 : 2) && w->done[2][0][0] == (i ? 2 : 0));
         MODEL_CHECK(stats.run.bytes_read == 4 * REQUEST);
@@ -251,32 +264,15 @@ static void held(void) {
     make(1, &reader);
     make(2, &third);
     hold(1, 0);
-    fx_bound *programs[] = {&w->bound[0], &w->bound[1], &w->bound[2]};
     const fx_entry entries[] = {
         {.kind = FX_ENTRY_BEGIN},          {.kind = FX_ENTRY_TURN, .b = 5, .c = -1, .d = -1, .holder = 1, .n = 1},
         {.kind = FX_ENTRY_BRANCH, .b = 4}, {.kind = FX_ENTRY_RUN, .a = 1},
         {.kind = FX_ENTRY_NEXT, .b = 1},   {.kind = FX_ENTRY_RUN, .a = 2},
     };
-    const fx_slot slots[] = {{.base = 1, .bytes = 8}};
-    const fx_tape tape = {.programs = programs,
-                          .program_count = 3,
-                          .entries = entries,
-                          .entry_count = 6,
-                          .slots = slots,
-                          .slot_count = 1,
-                          .buffer_count = 1,
-                          .counter_count = 1,
-                          .input_count = 1,
-                          .looks_ahead = 1};
-    fx_error error;
-    fx_recording_stats stats;
-    fx_recording *r = fx_recording_make(e, &tape, &error);
-    MODEL_CHECK(r);
+    fx_recording *r = recorded(e, entries, 6);
     char *flag = model_alloc(8);
     for (int i = 0; i < 2; i++) {
-        *flag = (char)i;
-        memset(w->done, 0, sizeof w->done);
-        MODEL_CHECK(fx_recording_run(r, (void *[]){flag}, (int64_t[]){8}, 0, NULL, &stats, &error) == FX_OK);
+        const fx_recording_stats stats = run_recorded(r, flag, i);
         MODEL_CHECK(w->done[1][0][0] == i && w->done[2][0][0] == 1 && stats.run.bytes_read == 2 * REQUEST);
     }
     close_engine(e);
