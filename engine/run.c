@@ -66,7 +66,7 @@ fx_status fx_step_fail(fx_engine *e, fx_error error) {
 
 static void make_task(fx_bound *b, const fx_step *step, void *const *buffers, uint32_t number) {
     fx_task *task = &b->tasks[number];
-    fx_engine *e = b->engine;
+    const fx_engine *e = b->engine;
     const fx_node *node = &b->program.nodes[step->node];
     *task = (fx_task){.call = {.kernels = e->kernels,
                                .params = &node->params,
@@ -75,7 +75,8 @@ static void make_task(fx_bound *b, const fx_step *step, void *const *buffers, ui
                                .window = step->window,
                                .out = address(e, &node->out, buffers),
                                .zeros = (const float *)(e->arena.memory + b->program.zeros_offset),
-                               .workspace = e->arena.memory + node->workspace_offset},
+                               .workspace = e->arena.memory + node->workspace_offset,
+                               .draw = e->draws},
                       .workspace_bytes = node->workspace_bytes};
     for (int i = 0; i < FX_MAX_INPUTS; i++)
         task->call.in[i] = address(e, &node->in[i], buffers);
@@ -83,8 +84,6 @@ static void make_task(fx_bound *b, const fx_step *step, void *const *buffers, ui
         task->call.table = &b->tables[node->in[0].offset].face;
     if (fx_op_traits(node->op) & FX_TRAIT_PANELS)
         task->call.weight = (const float *)(e->arena.memory + step->panel_offset);
-    if (node->op == FX_OP_NOISE)
-        task->call.draw = e->draws++;
     if (e->poison)
         fx_poison_step(b, step, &task->call);
     task->units = fx_op_units(e->kernels, node->op, node->kernel, &node->params, step->window, e->workers.cut_threads);
@@ -172,6 +171,7 @@ fx_status fx_run_bound(fx_bound *b, void *const *buffers, fx_bound *const *next,
                        fx_run_stats *stats, fx_error *error) {
     fx_engine *e = b->engine;
     const int64_t start = fx_now_ns();
+    e->draws++;
     fx_edits_show(b);
     const fx_status status = run_steps(b, buffers, next, next_count, poll, stats, error);
     if (status != FX_OK) {

@@ -109,7 +109,7 @@ struct fx_engine {
     int poison, trace, fresh;
     int is_loose; /* there is no budget: freed heap and some arena may stay, as they are soon needed again */
     uint32_t jitter_seed;
-    uint64_t draws; /* of random numbers: what the next one has that has no seed of its own */
+    uint64_t draws; /* the run's number: random numbers without a seed of the model's depend on it */
     int64_t read_bytes_per_second;
     pid_t process; /* that opened the engine: threads do not survive a fork */
     fx_placement placement;

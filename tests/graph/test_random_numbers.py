@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,15 @@ def test_noise_of_fixed_and_open_shapes_is_drawn_in_the_engine(tmp_path: Path) -
     assert len({row.tobytes() for row in rows}) == 10
     assert abs(rows.std() - np.sqrt(2)) < 0.05
     assert np.abs(np.corrcoef(rows) - np.eye(10)).max() < 0.1
+
+
+def test_a_node_that_computes_again_draws_the_same() -> None:
+    """A plan may make a map twice (planning/twice.py), by a copy of its node; another run draws other numbers."""
+    graph = load(model_of([helper.make_node("RandomNormalLike", ["x"], ["y"])], {"x": (3000,)}, ["y"]))
+    (node,) = graph.nodes
+    graph.tensors.append(replace(graph.tensors[node.outputs[0]], name="z"))
+    graph.nodes.append(replace(node, outputs=[len(graph.tensors) - 1]))
+    graph.outputs.append(len(graph.tensors) - 1)
+    made = run_on_core(graph, {"x": np.zeros(3000, F32)})
+    assert made["y"].std() > 0.9
+    np.testing.assert_array_equal(made["y"], made["z"])

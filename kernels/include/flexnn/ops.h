@@ -67,7 +67,7 @@ typedef struct fx_call {
     void *workspace;     /* this thread's, fx_op_workspace bytes, 64-byte aligned */
     const fx_row_table
         *table;              /* GATHER with outer = 1, GATHER_PANELS: replaces in[0], and workspace is its; else NULL */
-    uint64_t draw;           /* NOISE: a number that no other call of the engine has */
+    uint64_t draw;           /* NOISE: a number that no other run of a program has */
     const fx_row_sink *sink; /* COPY of rows as they are: replaces out, and units are rows; else NULL */
 } fx_call;
 
