@@ -52,12 +52,7 @@ class Call:
             self._begin()
             return function()
         finally:
-            while True:
-                try:
-                    self._end()
-                    break
-                except Cancelled:  # set before the end, and raised in the middle of it
-                    continue
+            self._end()
 
     def _begin(self) -> None:
         with self._lock:
@@ -66,10 +61,19 @@ class Call:
             self._thread, self._has_begun = get_ident(), True
 
     def _end(self) -> None:
-        with self._lock:
-            if self._thread:
-                self._thread = 0
-                _core.raise_in(get_ident(), None)
+        """End the call. What was set and not raised is raised here: up to Python 3.12 an exception that is taken back
+        leaves its mark, by which a thread looks for it for ever, and 3.11 hangs under a profiler (sys.setprofile).
+        """
+        is_last = False
+        while not is_last:
+            try:
+                with self._lock:
+                    self._thread = 0
+                is_last = True
+                while self._is_cancelled:  # raised where it jumps back, in place of what others set
+                    _core.raise_in(get_ident(), Cancelled)
+            except Cancelled:
+                pass
 
 
 class Calls:

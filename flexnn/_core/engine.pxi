@@ -123,8 +123,8 @@ cdef const void *_array(list buffers, array, size_t size, what, uint32_t *count)
 
 def raise_in(unsigned long thread, kind):
     """Have an exception of class ``kind`` raised in a thread of Python's (its identity) at its next bytecode, of which
-    a run has some every 20 ms; None: what was set and not raised is not."""
-    PyThreadState_SetAsyncExc(thread, NULL if kind is None else <PyObject *>kind)
+    a run has some every 20 ms."""
+    PyThreadState_SetAsyncExc(thread, <PyObject *>kind)
 
 
 def usable_cpus():
