@@ -18,7 +18,7 @@ from .constant import Const, stored_form
 from .context import Context, Value, lowers
 from .convolution import check_bias, constant_bias, conv_op, convolve_image, emit_conv, image_weights
 from .spatial import Window, window
-from .volumes import Filters, convolve_volume, from_maps, maps_rank, to_maps
+from .volumes import Filters, convolve_volume, from_maps, images, maps_rank, slice_volume, to_maps
 
 
 @lowers("ConvTranspose")
@@ -26,8 +26,8 @@ def conv_transpose(ctx: Context) -> list[Value]:
     """https://onnx.ai/onnx/operators/onnx__ConvTranspose.html.
 
     With strides every pixel of the input makes a block of outputs, from the pixels beside it: a convolution with
-    outputs for each place in a block, which are put in order (_by_blocks). Else, dilated or in groups of large strides,
-    the input, with zeros between its pixels, goes through a convolution with the kernel turned around.
+    outputs for each place in a block, which are put in order (_by_blocks, _by_depths). Else, dilated or in groups of
+    large strides, the input, with zeros between its pixels, goes through a convolution with the kernel turned around.
     """
     x = ctx.input(0)
     rank = maps_rank(ctx, x)
@@ -52,6 +52,7 @@ def conv_transpose(ctx: Context) -> list[Value]:
             return [from_maps(ctx, _by_blocks(ctx, image, w, extra, filters), rank)]
         if group == 1 and w.kernel == w.strides and not any(w.pads) and not any(extra):
             return [from_maps(ctx, _volume_blocks(ctx, image, w, weights, bias), rank)]
+        return [from_maps(ctx, _by_depths(ctx, image, w, extra, filters), rank)]
     reach = [w.dilations[i] * (w.kernel[i] - 1) for i in axes]
     before = [0, *(reach[i] - w.pads[i] for i in axes), 0]
     after = [0, *(reach[i] - w.pads[i + len(axes)] + extra[i] for i in axes), 0]
@@ -159,38 +160,87 @@ def _by_blocks(ctx: Context, image: Value, w: Window, extra: list[int], filters:
     the same as a convolutional layer?, 2016). Zeros between pixels are not multiplied. Zeros behind the kernel are,
     where its sides are no multiples of the strides and places with fewer taps are not computed apart.
     """
-    rows, columns = axes = [_axis(w, i, extra[i], size) for i, size in enumerate(ctx.shape(image)[1:3])]
-    is_odd = any(0 != axis.kernel % axis.stride < axis.kernel for axis in axes)
-    is_apart = is_odd and filters.weights.shape[1] >= NR and rows.stride * columns.stride <= PLACES_APART
-    is_apart |= filters.group > 1  # a group's outputs are neighbours, whatever their place
+    axes = _axes(w, extra, ctx.shape(image))
     made: list[Value] = []
-    for places in product(rows.places(is_apart), columns.places(is_apart)):
-        before = [own.taps - 1 - axis.first for own, axis in zip(places, axes, strict=True)]
-        x = _padded(ctx, image, [0, *before, 0], [0, rows.after, columns.after, 0], [0] * 4)
+    for places in _places_of_images(axes, filters):
         kernel = Window([own.taps for own in places], [1, 1], [1, 1], [0] * 4)
-        made.append(emit_conv(ctx, x, kernel, _panels_of_places(filters, axes, places)))
+        own = _filters_of_places(filters, axes, places)
+        wtype, step = stored_form(filters.weights, 1, own.weights.shape[0] // filters.weights.shape[1])
+        op = conv_op(own.weights.shape[1], own.weights.shape[0], filters.group)
+        shape: tuple[int, int, int, int] = own.weights.shape  # type: ignore[assignment]
+        bias = own.bias.source if own.bias else None
+        panels = PanelSource(op, shape, filters.group, own.weights.source, bias, wtype=wtype, step=step)
+        made.append(emit_conv(ctx, _around(ctx, image, axes, places), kernel, panels))
+    return _in_order(ctx, made, axes)
+
+
+def _by_depths(ctx: Context, volume: Value, w: Window, extra: list[int], filters: Filters) -> Value:
+    """ConvTranspose of a volume as ``_by_blocks`` has it: the depths at each place in their blocks are images whose
+    blocks come out of a convolution of the volume. Then the depths are put in order.
+    """
+    depth, *plane = axes = _axes(w, extra, ctx.shape(volume))
+    depths: list[Value] = []
+    for place in depth.places(is_apart=True):
+        made: list[Value] = []
+        for places in _places_of_images(plane, filters):
+            kernel = Window([own.taps for own in (place, *places)], [1] * 3, [1] * 3, [0] * 6)
+            own = _filters_of_places(filters, axes, [place, *places])
+            x = _around(ctx, volume, axes, [place, *places])
+            made.append(images(ctx, convolve_volume(ctx, x, kernel, own, convolve_image)))
+        image = _in_order(ctx, made, plane)
+        count, height, width, cout = ctx.shape(image)
+        depths.append(ctx.reshape(image, (count, 1, height * width, cout)))
+    whole = depths[0] if len(depths) == 1 else ctx.emit("concat", depths, {"axis": 1})
+    n, size = ctx.shape(volume)[0], depth.stride * count // ctx.shape(volume)[0]
+    y = ctx.reshape(whole, (n, size, height, width, cout))
+    return slice_volume(ctx, y, 1, [1], depth.crop[0], size - sum(depth.crop))
+
+
+def _axes(w: Window, extra: list[int], shape: Sequence[int]) -> list[_Axis]:
+    return [_axis(w, i, extra[i], size) for i, size in enumerate(shape[1:-1])]
+
+
+def _places_of_images(axes: Sequence[_Axis], filters: Filters) -> list[tuple[_Places, ...]]:
+    """Return the rows and columns of blocks that each convolution makes."""
+    is_odd = any(0 != axis.kernel % axis.stride < axis.kernel for axis in axes)
+    is_apart = is_odd and filters.weights.shape[1] >= NR and prod(axis.stride for axis in axes) <= PLACES_APART
+    is_apart |= filters.group > 1  # a group's outputs are neighbours, whatever their place
+    return list(product(*(axis.places(is_apart) for axis in axes)))
+
+
+def _around(ctx: Context, maps: Value, axes: Sequence[_Axis], places: Sequence[_Places]) -> Value:
+    """Maps with the zeros that these places' taps reach."""
+    before = [own.taps - 1 - axis.first for own, axis in zip(places, axes, strict=True)]
+    after = [axis.after for axis in axes]
+    return _padded(ctx, maps, [0, *before, 0], [0, *after, 0], [0] * (len(axes) + 2))
+
+
+def _in_order(ctx: Context, made: list[Value], axes: Sequence[_Axis]) -> Value:
+    """An image out of those of each place in its blocks."""
     blocks = made[0] if len(made) == 1 else ctx.emit("concat", made, {"axis": 3})
     crop = [axis.crop[end] for end in (0, 1) for axis in axes]
     return ctx.emit("depth_to_space", [blocks], {"blocks": [axis.stride for axis in axes], "crop": crop})
 
 
-def _panels_of_places(filters: Filters, axes: Sequence[_Axis], places: Sequence[_Places]) -> PanelSource:
-    """Filters of the outputs at these places of a block, [row][column][group][cout]; with groups of one place."""
+def _filters_of_places(filters: Filters, axes: Sequence[_Axis], places: Sequence[_Places]) -> Filters:
+    """Filters of the outputs at these places of a block, [depth][row][column][group][cout]; groups have one place."""
     weights, bias, group = filters
     cin, cout = weights.shape[0] // group, weights.shape[1]
     count = prod(own.number for own in places)
-    shape = (count * group * cout, cin, places[0].taps, places[1].taps)
+    shape = (count * group * cout, cin, *(own.taps for own in places))
+    ends = 3 + 2 * len(axes)
 
     def placed(v: np.ndarray) -> np.ndarray:
         v = v.reshape(group, cin, cout, *v.shape[2:])
         for i, (axis, own) in enumerate(zip(axes, places, strict=True)):
             v = _taps_of_places(v, 3 + 2 * i, axis.stride, own)
-        return v.transpose(4, 6, 0, 2, 1, 3, 5).reshape(shape)
+        return v.transpose(*range(4, ends, 2), 0, 2, 1, *range(3, ends, 2)).reshape(shape)
 
-    wtype, step = stored_form(weights, 1, count * group)
-    tiled = MappedSource(bias.source, lambda v: np.tile(v, count), f"tiled{count}") if bias else None
     source = MappedSource(weights.source, placed, f"places{axes}{places}in{group}")
-    return PanelSource(conv_op(cin, shape[0], group), shape, group, source, tiled, wtype=wtype, step=step)
+    if bias:
+        tiled = MappedSource(bias.source, lambda v: np.tile(v, count), f"tiled{count}")
+        bias = Const(bias.name, (shape[0],), "f32", tiled)
+    return Filters(Const(weights.name, shape, "f32", source), bias, group)
 
 
 def _taps_of_places(v: np.ndarray, dim: int, stride: int, places: _Places) -> np.ndarray:

@@ -93,7 +93,7 @@ def convolve_volume(ctx: Context, volume: Value, w: Window, filters: Filters, of
             depth.kernel, weights = [len(seen)], weights.depths(seen)
     taps = depth.kernel[0]
     if taps > 1 and plane.kernel == [1, 1] and not any(plane.pads):
-        thin = _slice(ctx, volume, 2, plane.strides)
+        thin = slice_volume(ctx, volume, 2, plane.strides)
         _, _, height, width, _ = ctx.shape(thin)
         flat = weights.reshaped((*weights.shape[:2], taps, 1))
         sums = of(ctx, rows(ctx, thin), along_depth(depth), filters._replace(weights=flat), None)
@@ -105,7 +105,7 @@ def convolve_volume(ctx: Context, volume: Value, w: Window, filters: Filters, of
     if taps > 1:  # in the order of memory that images have, whatever the input's is: it is moved once, not for each tap
         volume = ctx.reshape(volume, (n, d, height * width * c, 1, 1))
     volume = _padded(ctx, volume, *depth.pads)
-    parts = [_slice(ctx, volume, 1, depth.strides, tap * depth.dilations[0], out) for tap in range(taps)]
+    parts = [slice_volume(ctx, volume, 1, depth.strides, tap * depth.dilations[0], out) for tap in range(taps)]
     parts = [ctx.reshape(part, (n * out, height, width, c)) for part in parts]
     if taps > 1 and taps * c <= GATHERED_CHANNELS and filters.group == 1:
         parts = [ctx.emit("concat", parts, {"axis": 3})]
@@ -141,11 +141,11 @@ def _padded(ctx: Context, volume: Value, before: int, after: int) -> Value:
         volume = ctx.emit("pad", [volume], attrs)
     if before < 0 or after < 0:
         d = ctx.shape(volume)[1] - max(-before, 0) - max(-after, 0)
-        volume = _slice(ctx, volume, 1, [1], max(-before, 0), d)
+        volume = slice_volume(ctx, volume, 1, [1], max(-before, 0), d)
     return volume
 
 
-def _slice(ctx: Context, volume: Value, axis: int, strides: list[int], start: int = 0, size: int = 0) -> Value:
+def slice_volume(ctx: Context, volume: Value, axis: int, strides: list[int], start: int = 0, size: int = 0) -> Value:
     """Every so many elements along ``axis`` and the axes behind it; ``size`` of them, or all from ``start`` on."""
     shape = ctx.shape(volume)
     starts, sizes, steps = [0] * 5, list(shape), [1] * 5
