@@ -72,7 +72,7 @@ def made(node: ModelNode, inputs: Sequence[Const | None]) -> Const | None:
     attributes = [f"{v.shape}{v.dtype}{v.source.key}" for v in node.attrs.values() if isinstance(v, Constant)]
     label = f"{node.op_type}{','.join([*attributes, *(f'{v.shape}{v.dtype}{v.source.key}' for v in given)])}"
     value = Const(node.output[0], shape, dtype, MadeSource(label, make))
-    is_large = min(shape, default=0) > 0 and value.nbytes > max(_LAZY_BYTES, given[0].nbytes)
+    is_large = all(shape) and value.nbytes > max(_LAZY_BYTES, given[0].nbytes)
     return value if is_large else None
 
 

@@ -164,6 +164,19 @@ def test_transposed_convolutions_of_volumes(data):
     assert {"conv", "dwconv"} & set(ops_of(check_model(model_of([node], {"x": x}, ["y"], constants))))
 
 
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("strides", [(2, 2, 2), (1, 2, 2), (2, 1, 1), (3, 1, 2)])
+@pytest.mark.parametrize("kernel", [(3, 3, 3), (4, 4, 4), (1, 3, 2)])
+def test_no_zeros_between_pixels(kernel, strides, group):
+    """A decoder of volumes took five times as long as it does now."""
+    constants = {"w": weights(6, 20, *kernel), "b": weights(20 * group, seed=2)}
+    some = {"pads": [int(k > 1) for k in kernel] * 2, "output_padding": [s - 1 for s in strides], "group": group}
+    node = helper.make_node("ConvTranspose", ["x", *constants], ["y"], strides=strides, **some)
+    graph = check_model(model_of([node], {"x": (2, 6, 3, 4, 5)}, ["y"], constants))
+    between = [node for node in graph.nodes if node.op == "pad" and any(node.attrs["interior"])]
+    assert bool(between) == (group > 1 and np.prod(strides) > 4)
+
+
 @pytest.mark.parametrize("kernel", [(2, 2, 2), (3, 2, 4), (1, 2, 2), (2, 1, 1)])
 def test_transposed_convolutions_whose_kernel_is_their_stride(kernel):
     constants = {"w": weights(6, 5, *kernel), "b": weights(5, seed=2)}

@@ -278,6 +278,25 @@ def codec() -> onnx.ModelProto:
     return model_of(graph_of(nodes, *ports, constants))
 
 
+def mask() -> onnx.ModelProto:
+    """Images made smaller, and larger again by a transposed convolution and by scales."""
+    constants = {
+        "w": numbers(8, 3, 3, 3) / 5,
+        "v": numbers(8, 4, 2, 2, seed=1) / 5,
+        "scales": np.array([1, 1, 2, 2], np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["small"], strides=[4, 4], pads=[1] * 4),
+        helper.make_node("Relu", ["small"], ["seen"]),
+        helper.make_node("ConvTranspose", ["seen", "v"], ["larger"], strides=[2, 2]),
+        helper.make_node(
+            "Resize", ["larger", "", "scales"], ["y"], mode="linear", coordinate_transformation_mode="align_corners"
+        ),
+    ]
+    ports = [value("x", dims=["b", 3, "h", "w"])], [value("y", dims=["b", 4, "h", "w"])]
+    return model_of(graph_of(nodes, *ports, constants))
+
+
 def likeness() -> onnx.ModelProto:
     """How alike means of words x are to rows of y, of which there are other numbers."""
     nodes = [
@@ -308,6 +327,15 @@ def likeness() -> onnx.ModelProto:
 def test_codecs_trace_no_first_run(b: int, t: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the windows that the compiler tried, pads were longer than what was left, so numpy computed them."""
     check_first_run(codec(), {"x": numbers(b, 1, t)}, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("size", [(1, 96, 64), (1, 64, 96), (3, 64, 64), (2, 160, 96)])
+def test_masks_of_any_sides_trace_no_first_run(
+    size: tuple[int, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upright images had a template, those that lie none; and scales between corners had none at all."""
+    b, h, w = size
+    check_first_run(mask(), {"x": numbers(b, 3, h, w)}, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("m", [1, 5])

@@ -24,7 +24,9 @@ def columns_to_image(ctx: Context) -> list[Value]:
     taps = prod(block)
     if not rank or {len(block), len(dilations), len(strides), len(pads) / 2} != {rank} or len(shape) != 3:
         raise ctx.error(f"image {image}, block {block}, strides {strides}, pads {pads} do not fit shape {shape}")
-    if min(*image, *block, *dilations, *strides) < 1 or min(pads) < 0 or taps > TAPS_MAX or ctx.dtype(x) != "f32":
+    if any(n < 1 for n in (*image, *block, *dilations, *strides)) or any(pad < 0 for pad in pads):
+        raise ctx.error(f"image {image}, block {block}, strides {strides}, pads {pads} are not possible")
+    if taps > TAPS_MAX or ctx.dtype(x) != "f32":
         raise ctx.error(f"a block {block} of {ctx.dtype(x)} is not supported")
     whole = [d + a + b for d, a, b in zip(image, pads[:rank], pads[rank:], strict=True)]
     reach = [1 + (n - 1) * d for n, d in zip(block, dilations, strict=True)]

@@ -48,7 +48,7 @@ def resize(ctx: Context) -> list[Value]:
         scales = [1.0] * rank
         for axis, scale in zip(axes, values, strict=True):
             scales[axis] = float(scale)
-        if coord == "align_corners" and any((d * s) % 1 for d, s in zip(shape, scales, strict=True)):
+        if coord == "align_corners" and any(math.floor(d * s) != d * s for d, s in zip(shape, scales, strict=True)):
             raise ctx.error("align_corners with scales that make no whole sizes is not supported")
         return [_resize(ctx, scales, None, coord, nearest)]
     if not sizes or len(sizes) != len(axes):

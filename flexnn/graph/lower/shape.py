@@ -112,7 +112,7 @@ def split(ctx: Context) -> list[Value]:
     if not sizes:
         each = -(-shape[axis] // parts)
         sizes = [max(0, min(each, shape[axis] - i * each)) for i in range(parts)]
-    if sum(sizes) != shape[axis] or len(sizes) != parts or count != parts or min(sizes) < 0:
+    if sum(sizes) != shape[axis] or len(sizes) != parts or count != parts or any(size < 0 for size in sizes):
         raise ctx.error(f"splits {shape[axis]} elements into {sizes} for {parts} outputs")
     starts = [0, *accumulate(sizes)]
     return [_cut(ctx, x, axis, start, size) for start, size in zip(starts, sizes, strict=False)]

@@ -76,7 +76,7 @@ def _infer_depth_to_space(node: Node, shapes: list[Shape], dtypes: list[str]) ->
     n, h, w, c = image(node, shapes[0])
     (sh, sw), (top, left, bottom, right) = ints_attr(node, "blocks"), ints_attr(node, "crop")
     height, width = h * sh - top - bottom, w * sw - left - right
-    if c % (sh * sw) or max(top, bottom) >= sh or max(left, right) >= sw or min(height, width) < 1:
+    if c % (sh * sw) or max(top, bottom) >= sh or max(left, right) >= sw or height < 1 or width < 1:
         raise node_error(node, f"blocks of {sh} x {sw} less {top, left, bottom, right} do not fit shape {shapes[0]}")
     return (n, height, width, c // (sh * sw)), dtypes[0]
 

@@ -28,7 +28,9 @@ def _fits(uses: Rewriter, pad: Node, node: Node) -> bool:
     edge = mode == "edge" and node.attrs.get("kind") == "max"
     if uses.only_consumer(pad.outputs[0]) is None or len(before) != 4 or (mode != "constant" and not edge):
         return False
-    if min(*before, *after) < 0 or any(ints_attr(pad, "interior")) or before[0] or after[0] or before[3] or after[3]:
+    if before[0] or after[0] or before[3] or after[3] or any(ints_attr(pad, "interior")):
+        return False
+    if any(size < 0 for size in (*before, *after)):
         return False
     value, own = float_attr(pad, "value"), ints_attr(node, "pads")
     if node.op != "pool":
