@@ -92,3 +92,13 @@ void fx_keep_off(fx_apart *apart, pthread_t thread, int cpu) {
         apart->left = apart->all;
     pthread_setaffinity_np(thread, sizeof apart->left, &apart->left);
 }
+
+void fx_fetch(fx_apart *apart, pthread_t thread, int cpu) {
+    cpu_set_t now;
+    if (cpu < 0 || !CPU_ISSET(cpu, &apart->all) || pthread_getaffinity_np(thread, sizeof now, &now) ||
+        !CPU_EQUAL(&now, &apart->left))
+        return;
+    CPU_ZERO(&apart->left);
+    CPU_SET(cpu, &apart->left);
+    pthread_setaffinity_np(thread, sizeof apart->left, &apart->left);
+}

@@ -22,12 +22,15 @@ fx_placement fx_place_threads(const char *root, const cpu_set_t *allowed, int th
 
 /* The CPUs of a thread that keeps off the CPU of the one that wakes it. */
 typedef struct fx_apart {
-    cpu_set_t all, left; /* that it may use; without the other's CPU, as last set */
+    cpu_set_t all, left; /* that it may use; those it was last set to: without the other's CPU, or that alone */
 } fx_apart;
 
 /* Keeps the thread off a CPU, whose thread wakes it and goes on computing, unless it may use no other. Linux wakes it
  * there, and leaves it there waiting, if it takes idle CPUs for busy ones: in a virtual machine whose host has put an
  * idle CPU aside. What others set meanwhile as the thread's CPUs stays in force. */
 void fx_keep_off(fx_apart *apart, pthread_t thread, int cpu);
+
+/* Has a thread that keeps off a CPU go on there until fx_keep_off is called again, if it may use it. */
+void fx_fetch(fx_apart *apart, pthread_t thread, int cpu);
 
 #endif

@@ -7,7 +7,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-#define SPIN_NS 50000 /* longer than the time between two steps, shorter than a read */
+#define SPIN_NS 50000  /* longer than the time between two steps, shorter than a read */
+#define LATE_NS 300000 /* longer than most units take, shorter than threads that share a CPU take turns */
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define STACK_BYTES (1 << 20)
@@ -107,16 +108,33 @@ void fx_workers_keep_apart(fx_workers *workers) {
         fx_keep_off(&workers->list[i].apart, workers->list[i].thread, cpu);
 }
 
+/* Fetches a worker that is late to the caller's CPU, which the caller leaves: Linux would let it wait for milliseconds
+ * behind another thread on its own CPU. */
+static void fetch_late(fx_workers *workers) {
+    if (workers->caller_cpu < 0)
+        return;
+    for (int i = 1; i < workers->threads; i++) {
+        fx_worker *worker = &workers->list[i];
+        if (atomic_load(&worker->computes)) {
+            fx_fetch(&worker->apart, worker->thread, sched_getcpu());
+            workers->caller_cpu = -1;
+            return;
+        }
+    }
+}
+
 /* Computes the job with all threads. */
 static fx_status compute_shared(fx_workers *workers, fx_poll *poll) {
-    if (atomic_load(&workers->work.sleepers))
+    if (workers->caller_cpu < 0 || atomic_load(&workers->work.sleepers))
         fx_workers_keep_apart(workers);
     fx_job_offer(workers);
     const int64_t start = fx_now_ns();
     const uint32_t own = compute(workers, 0, &workers->jitter, poll);
     const int64_t end = fx_now_ns();
-    while (!poll->cancelled && !fx_spin(fx_job_is_done, workers, workers->spin_ns)) {
-        fx_event_wait(&workers->finished, fx_job_is_done, workers, fx_now_ns() + FX_POLL_NS);
+    for (int waits = 0; !poll->cancelled && !fx_spin(fx_job_is_done, workers, workers->spin_ns); waits++) {
+        if (waits)
+            fetch_late(workers);
+        fx_event_wait(&workers->finished, fx_job_is_done, workers, fx_now_ns() + (waits ? FX_POLL_NS : LATE_NS));
         fx_polled(poll);
     }
     if (poll->cancelled) {
@@ -155,7 +173,9 @@ static void *work(void *arg) {
             fx_event_wait(&workers->work, is_wanted, &now, 0);
         if (atomic_load(&workers->stopping))
             return NULL;
+        atomic_store(&worker->computes, 1);
         compute(workers, worker->number, &worker->jitter, NULL);
+        atomic_store(&worker->computes, 0);
     }
 }
 

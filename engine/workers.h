@@ -16,6 +16,7 @@ typedef struct fx_worker {
     pthread_t thread;
     int number; /* from 1; the caller is 0 */
     fx_apart apart;
+    atomic_int computes; /* it may have taken units that are not done */
     fx_jitter jitter;
 } fx_worker;
 
@@ -49,7 +50,7 @@ struct fx_workers {
     int threads;     /* the caller among them */
     int cut_threads; /* for how many equal threads steps are cut into units */
     int64_t spin_ns;
-    int caller_cpu; /* that workers keep off, as last seen; negative: none */
+    int caller_cpu; /* that workers keep off, as last seen; negative: none, or not all of them */
     atomic_int stopping;
     fx_spare spare; /* use is NULL: nothing */
     fx_event work, finished;
@@ -68,8 +69,8 @@ int fx_workers_start(fx_workers *workers, int threads, const fx_placement *place
                      const fx_spare *spare);
 void fx_workers_stop(fx_workers *workers);
 
-/* Keeps workers off the caller's CPU, where there are as many CPUs as threads: at the start of a run, and before any
- * is woken. */
+/* Keeps workers off the caller's CPU, where there are as many CPUs as threads: at the start of a run, before any is
+ * woken, and after one was fetched. */
 void fx_workers_keep_apart(fx_workers *workers);
 
 /* The phases that threads which share the tasks compute one after the other; 1: none of them has phases. */

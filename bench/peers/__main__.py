@@ -2,6 +2,7 @@
 
     compare   whole models against the peers installed here (default)
     open      opening an ONNX file again, and its artifact, beside onnxruntime's session creation
+    beside    runs between those of onnxruntime in the same process, whose threads are in the way
     first     the first start ever: compile, measure, first result
     launcher  what flexnn exec adds to a program
     pool      three models in a pool, and in sessions of their own with as much memory
@@ -20,6 +21,6 @@ import sys
 from bench.cli import dispatch
 
 if __name__ == "__main__":
-    NAMES = ("compare", "open", "first", "launcher", "pool", "text", "greedy", "pairs", "ray")
+    NAMES = ("compare", "open", "beside", "first", "launcher", "pool", "text", "greedy", "pairs", "ray")
     PARTS = {part: f"bench.peers.{part}" for part in NAMES}
     sys.exit(dispatch("bench.peers", __doc__, PARTS, default="compare"))

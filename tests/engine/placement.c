@@ -124,6 +124,20 @@ static void *rest(void *arg) {
     return arg;
 }
 
+/* A thread that was fetched to a CPU uses it alone, until it keeps off one; one that others have placed stays there. */
+static void fetched(fx_apart *apart, pthread_t thread, int cpu, const cpu_set_t *all) {
+    const cpu_set_t one = set_of(&cpu, 1);
+    cpu_set_t before, now;
+    CHECK(!pthread_getaffinity_np(thread, sizeof before, &before));
+    const int is_placed = !CPU_EQUAL(&before, &apart->left);
+    fx_fetch(apart, thread, cpu);
+    CHECK(!pthread_getaffinity_np(thread, sizeof now, &now) && CPU_EQUAL(&now, is_placed ? &before : &one));
+    fx_fetch(apart, thread, -1);
+    fx_keep_off(apart, thread, cpu);
+    CHECK(!pthread_getaffinity_np(thread, sizeof now, &now));
+    CHECK(CPU_EQUAL(&now, &one) ? is_placed || CPU_COUNT(all) == 1 : !CPU_ISSET(cpu, &now));
+}
+
 /* A thread keeps off one CPU at a time, and what somebody else lets it use meanwhile holds. */
 static void apart(void) {
     pthread_t thread;
@@ -145,12 +159,17 @@ static void apart(void) {
             CPU_CLR(cpus[i] < 0 ? first : cpus[i], &expected);
         CHECK(CPU_EQUAL(&now, &expected));
     }
+    fetched(&apart, thread, first, &all);
+    fetched(&apart, thread, last, &all);
     const cpu_set_t one = set_of(&last, 1); /* not what was left: that could not be told apart */
     CHECK(!pthread_setaffinity_np(thread, sizeof one, &one));
     for (int i = 0; i < 2; i++) {
         fx_keep_off(&apart, thread, i ? last : first);
         CHECK(!pthread_getaffinity_np(thread, sizeof now, &now) && CPU_EQUAL(&now, &one));
     }
+    CHECK(!pthread_setaffinity_np(thread, sizeof all, &all));
+    if (first < last)
+        fetched(&apart, thread, first, &all);
     has_to_end = 1;
     CHECK(!pthread_join(thread, NULL));
 }

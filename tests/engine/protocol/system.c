@@ -256,6 +256,10 @@ void fx_keep_off(fx_apart *apart, pthread_t thread, int cpu) {
     (void)apart, (void)thread, (void)cpu;
 }
 
+void fx_fetch(fx_apart *apart, pthread_t thread, int cpu) {
+    (void)apart, (void)thread, (void)cpu;
+}
+
 int __wrap_pthread_setname_np(pthread_t number, const char *name);
 int __wrap_pthread_setname_np(pthread_t number, const char *name) {
     (void)number, (void)name;
