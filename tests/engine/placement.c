@@ -133,6 +133,7 @@ static void fetched(fx_apart *apart, pthread_t thread, int cpu, const cpu_set_t 
     fx_fetch(apart, thread, cpu);
     CHECK(!pthread_getaffinity_np(thread, sizeof now, &now) && CPU_EQUAL(&now, is_placed ? &before : &one));
     fx_fetch(apart, thread, -1);
+    fx_fetch(apart, thread, CPU_SETSIZE - 1); /* that it may not use, where there are fewer CPUs */
     fx_keep_off(apart, thread, cpu);
     CHECK(!pthread_getaffinity_np(thread, sizeof now, &now));
     CHECK(CPU_EQUAL(&now, &one) ? is_placed || CPU_COUNT(all) == 1 : !CPU_ISSET(cpu, &now));
@@ -168,8 +169,7 @@ static void apart(void) {
         CHECK(!pthread_getaffinity_np(thread, sizeof now, &now) && CPU_EQUAL(&now, &one));
     }
     CHECK(!pthread_setaffinity_np(thread, sizeof all, &all));
-    if (first < last)
-        fetched(&apart, thread, first, &all);
+    fetched(&apart, thread, last, &all);
     has_to_end = 1;
     CHECK(!pthread_join(thread, NULL));
 }
