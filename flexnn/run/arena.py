@@ -6,8 +6,9 @@ place; then come the slots, and the working part, which is as big as the largest
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 from flexnn import _core
@@ -17,6 +18,7 @@ from flexnn.planning import MachineProfile
 from flexnn.planning.overhead import BASE_BYTES
 from flexnn.planning.relocate import held_apart, relocated
 from flexnn.planning.types import align_up
+from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Stretch
 
 from .bases import Pins
@@ -52,6 +54,37 @@ class Home(Protocol):
         ...
 
 
+@quick_dataclass(slots=True, eq=False)
+class Layout:
+    """Places of the arena that open segments have. Sizes in bytes."""
+
+    pinned: dict[Pins, tuple[int, int]]
+    """Offset of each pinned part, and its number."""
+    slots_at: int
+    """Offset of the slots of stretches: where pinned parts end."""
+    slots: int
+    working_at: int
+    """Offset of the working part."""
+    working: int
+
+    def takes(self, segments: Collection[BoundSegment], slot_bytes: int) -> bool:
+        """Return whether planned segments, and a stretch's slots, have room where nothing moves."""
+        return slot_bytes <= self.slots and all(
+            segment.shared_bytes <= self.working and (segment.pins in self.pinned or not segment.pins.nbytes)
+            for segment in segments
+        )
+
+    def place(self, segment: BoundSegment) -> tuple[int, int, int]:
+        """Return a segment's place. Neighbours that read weights work at opposite ends, where they leave room."""
+        pinned_at, number = self.pinned.setdefault(segment.pins, (self.slots_at, len(self.pinned)))
+        base = segment.base
+        far = number % 2 and base is not None and base.plan.is_streaming
+        own = segment.shared_bytes - segment.working_bytes  # behind what its loop holds
+        end = self.working_at + (self.working - segment.working_bytes if far else own)
+        held_at = segment.loop.place(base.held) if segment.loop and base and base.held else 0
+        return pinned_at, end, self.working_at + held_at
+
+
 class Arena:
     """Open segments in one engine, which is that of ``home`` in a pool."""
 
@@ -70,8 +103,8 @@ class Arena:
         """Stretches with their records; the one used last at the end."""
         self._open: OrderedDict[BoundSegment, None] = OrderedDict()
         """Segments with a plan and a place; those used last at the end."""
-        self._slots_at = 0
-        """Arena offset of the slots of stretches."""
+        self._layout: Layout | None = None
+        """Places of all that is open; None: something was closed since it was arranged."""
         self._opened: dict[str, int] = {}
         """Bytes of everything that is open and kept, values not counted, by what takes them."""
         self._counted: tuple[int, ...] = ()
@@ -101,23 +134,8 @@ class Arena:
         closed. The order keeps segments from overwriting weights that another one will find there: those that move up,
         highest first; those that move down; new ones.
         """
-        pinned_at: dict[Pins, int] = {}
-        at = 0
-        for pins in dict.fromkeys(segment.pins for segment in sorted(self._open, key=_last_place)):
-            pinned_at[pins] = at
-            at += pins.nbytes
-        slots, working = self._shared_bytes()
-        first, working_at = self._home.settle(at + slots, working) if self._home is not None else (0, at + slots)
-        slots_at = first + at
-        numbers = {pins: number for number, pins in enumerate(pinned_at)}
-        places: dict[BoundSegment, tuple[int, int, int]] = {}
-        for segment in self._open:  # neighbours that read weights work at opposite ends, where they leave room
-            base = segment.base
-            far = numbers[segment.pins] % 2 and base is not None and base.plan.is_streaming
-            own = segment.shared_bytes - segment.working_bytes  # behind what its loop holds
-            end = working_at + (working - segment.working_bytes if far else own)
-            held_at = segment.loop.place(base.held) if segment.loop and base and base.held else 0
-            places[segment] = first + pinned_at[segment.pins], end, working_at + held_at
+        layout = self._laid_out()
+        places = {segment: layout.place(segment) for segment in self._open}
         for segment in places.keys() - set(team):
             if segment.place != places[segment] or not segment.is_bound:
                 self._close(segment)
@@ -125,24 +143,67 @@ class Arena:
         up = [segment for segment in changed if segment.place and segment.place[0] < places[segment][0]]
         down = [segment for segment in changed if segment.place and segment not in up]
         new = [segment for segment in changed if not segment.place]
-        try:
+        with self._placing():
             for found in self._ready.values():
-                if found.recording is not None and (found.slots_at != slots_at or set(found.segments) & set(changed)):
+                if found.recording is None:
+                    continue
+                if found.slots_at != layout.slots_at or set(found.segments) & set(changed):
                     found.close()
             for segment in changed:
                 self._unbind(segment)
             for segment in (*reversed(up), *down, *new):
-                segment.place = places[segment]
-                self._bind(segment, *segment.place)
-            self._slots_at = slots_at
+                self._bind(segment, *places[segment])
+            self._layout = layout
             self._engine.trim()
+        self._count_open()
+
+    def _laid_out(self) -> Layout:
+        """Return places for all open segments: pinned parts in the order of their last places, new ones behind."""
+        sizes: dict[Pins, tuple[int, int]] = {}
+        at = 0
+        for pins in dict.fromkeys(segment.pins for segment in sorted(self._open, key=_last_place)):
+            sizes[pins] = at, len(sizes)
+            at += pins.nbytes
+        slots, working = self._shared_bytes()
+        first, working_at = self._home.settle(at + slots, working) if self._home is not None else (0, at + slots)
+        pinned = {pins: (first + offset, number) for pins, (offset, number) in sizes.items()}
+        return Layout(pinned, first + at, slots, working_at, working)
+
+    def _join(self, segments: Collection[BoundSegment], slot_bytes: int) -> bool:
+        """Bind planned segments of a stretch that has so many bytes of slots beside all that is open, if nothing moves
+        for them; return whether. They lie where ``_arrange`` would place them.
+        """
+        layout = self._layout
+        if layout is None or not layout.takes(segments, slot_bytes):
+            return False
+        places = {segment: layout.place(segment) for segment in segments}
+        new = [segment for segment in segments if segment.place != places[segment] or not segment.is_bound]
+        if any(segment.bound is not None for segment in new):
+            return False
+        with self._placing():
+            self._take_in(segments)
+            for segment in new:
+                self._bind(segment, *places[segment])
+        self._open_pins.update(segment.pins for segment in segments)
+        return True
+
+    def _take_in(self, segments: Collection[BoundSegment]) -> None:
+        """Count segments as open, and as those that were used last."""
+        for segment in segments:
+            self._open[segment] = None
+            self._open.move_to_end(segment)
+
+    @contextlib.contextmanager
+    def _placing(self) -> Iterator[None]:
+        """Close all that is open if placing it fails."""
+        try:
+            yield
         except BaseException:
             if self._engine.core.rest(patient=False):  # else the next run closes them, when the device has answered
                 for segment in list(self._open):
                     self._close(segment)
                 self._engine.trim()
             raise
-        self._count_open()
 
     def _count_open(self) -> None:
         """Count what is open now."""
@@ -196,7 +257,7 @@ class Arena:
         return all(segment in self._open for segment in found.segments)
 
     def _bind(self, segment: BoundSegment, pinned_at: int, working_at: int, held_at: int) -> None:
-        plan, base = segment.plan, segment.base
+        plan, base, segment.place = segment.plan, segment.base, (pinned_at, working_at, held_at)
         assert plan is not None
         assert base is not None
         split = plan.arena_bytes - plan.working_bytes
@@ -221,7 +282,8 @@ class Arena:
         if found.recording is not None:
             return
         programs = [segment.bound.core for segment in found.segments if segment.bound is not None]
-        found.slots_at = self._slots_at
+        assert self._layout is not None
+        found.slots_at = self._layout.slots_at
         entries = found.entries.copy() if found.loops else found.entries
         for loop in found.loops:
             self._hold(loop)
@@ -260,6 +322,7 @@ class Arena:
             bound.close()
 
     def _close(self, segment: BoundSegment) -> None:
+        self._layout = None
         self._unbind(segment)
         self._open.pop(segment, None)
 

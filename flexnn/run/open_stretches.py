@@ -297,8 +297,9 @@ class OpenStretches(Teams):
         if self._gives_more(found) or found is not self._last:
             is_new = is_new or not self._has_room(found)
         if is_new:
-            self._is_settled = False
-            self._make_room(found)
+            was_settled, self._is_settled = self._is_settled, False
+            if not (was_settled and self._goes_beside(found)):
+                self._make_room(found)
             self._record(found)
             self._is_settled = True
         elif found is not self._last:
@@ -345,9 +346,7 @@ class OpenStretches(Teams):
             if not other.segments and other not in team:
                 other.close()
         segments = segments_of(team)
-        for segment in segments:
-            self._open[segment] = None
-            self._open.move_to_end(segment)
+        self._take_in(segments)
         self._arrange(segments)
 
     def _ways_out(self, found: ReadyStretch, team: Sequence[ReadyStretch]) -> Iterator[bool]:

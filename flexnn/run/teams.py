@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Sequence
 
+from flexnn.measure.parts import Lack
 from flexnn.planning import BudgetError
 from flexnn.planning.overhead import BASE_BYTES, NODE_BYTES
 from flexnn.planning.types import align_up
@@ -273,21 +274,38 @@ class Teams(Arena):
         """
         changed = False
         for segment in segments:
-            if self._parts is None or segment.base is None or not segment.is_own or segment.is_measured:
-                continue
-            plan, whole = segment.base.plan, segment.planner.whole
+            lack, base = self._lack_of(segment), segment.base
             segment.is_measured = True
-            lack = self._parts.lacks(whole.graph, whole.costs, plan)
-            if lack is None:
+            if self._parts is None or lack is None or base is None:
                 continue
             self._close_all()
             if self._home is not None:
                 self._home.clear()
             self._engine.trim()
-            changed |= self._parts.measure(whole.graph, plan.arena_bytes, lack)
+            changed |= self._parts.measure(segment.planner.whole.graph, base.plan.arena_bytes, lack)
         if changed and self._parts is not None:
             self.segments.know(self._parts.machine)
         return changed
+
+    def _goes_beside(self, found: ReadyStretch) -> bool:
+        """Plan, place and bind a stretch beside all that is open, if that needs no look at it; return whether. Parts of
+        a run come one by one, and to look at all others for each takes the square of their number.
+        """
+        if self.segments.memory is not None or self._home is not None or self._is_crowded or found.loops:
+            return False
+        for segment in found.segments:
+            if segment.base is None and not self.segments.refit(segment):
+                self.segments.planned(segment, None, {})
+            if self._lack_of(segment) is not None:
+                return False
+        return self._join(found.segments, found.slot_bytes)
+
+    def _lack_of(self, segment: BoundSegment) -> Lack | None:
+        """Return what a segment's plan depends on and was never tried; None: nothing, or that was asked before."""
+        if self._parts is None or segment.base is None or not segment.is_own or segment.is_measured:
+            return None
+        whole = segment.planner.whole
+        return self._parts.lacks(whole.graph, whole.costs, segment.base.plan)
 
     def _refuse(self, team: Sequence[ReadyStretch]) -> None:
         """Raise BudgetError for a team whose plans do not fit."""
