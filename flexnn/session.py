@@ -285,6 +285,8 @@ class Session(StateCalls):
         """
         wanted = None if output_names is None else self._feeds.wanted(output_names)
         outputs, owns, turns = None, self._owns_outputs, self._turns
+        if self._feeds.words is not None:
+            input_feed = self._feeds.words.places(input_feed)
         if out is None and owns and not turns.is_foreign:  # most runs are like the last: few calls lead to the engine
             outputs = turns.take(self._repeat, self._failed, input_feed)
         if outputs is None:
@@ -294,10 +296,8 @@ class Session(StateCalls):
 
                 into = placed(out, wanted, self._run.outputs, inputs, all_needed=not owns)
             outputs = self._while_open(lambda run: run.run(inputs, into))
-        if self._labels and out is None:
-            from flexnn.graph.labels import labelled
-
-            outputs = labelled(outputs, self._run.outputs, self._labels)
+        if self._feeds.labelled is not None and out is None:
+            outputs = self._feeds.labelled.of(outputs)
         return outputs if wanted is None else [outputs[i] for i in wanted]
 
     async def arun(

@@ -23,6 +23,8 @@ LABELS_MAX = 1 << 16
 """Most labels of an output, and texts that a model knows."""
 LABEL_MAX = 1 << 12
 """Most characters of one."""
+KEPT_MAX = 1 << 12
+"""Most names that a session keeps as an array, too."""
 
 
 class Labels(NamedTuple):
@@ -39,9 +41,14 @@ class Labels(NamedTuple):
         """The output's type."""
         return TYPES[self.kind].format(key="string" if self.names and isinstance(self.names[0], str) else "int64")
 
-    def of(self, array: Array) -> Array | Mappings:
-        """Return what ``array`` stands for. Raises GraphError where it has other numbers than labels, which models that
-        FlexNN compiled have not.
+    @property
+    def table(self) -> Array:
+        """The names as an array of objects."""
+        return np.array(self.names, object)
+
+    def of(self, array: Array, table: Array | None = None) -> Array | Mappings:
+        """Return what ``array`` stands for; ``table``: that of the names, if it is there. Raises GraphError where it
+        has other numbers than labels, which models that FlexNN compiled have not.
         """
         count = len(self.names)
         if self.kind == "mappings":
@@ -49,7 +56,7 @@ class Labels(NamedTuple):
                 raise GraphError(f"scores of shape {list(array.shape)} have {count} labels")
             return Mappings(self.names, array.reshape(-1, count))
         try:
-            texts: Array = np.array(self.names, object)[array]
+            texts: Array = (self.table if table is None else table)[array]
         except IndexError:
             raise GraphError(f"a number is none of {count} labels") from None
         return texts
@@ -64,10 +71,19 @@ def check_labels(labels: Mapping[str, Labels], inputs: Sequence[Port], outputs: 
                 raise GraphError(f"{port.name!r} has {found.kind} as labels, which are none of {port.dtype}")
 
 
-def labelled(outputs: Sequence[Array], ports: Sequence[Port], labels: Mapping[str, Labels]) -> list[Any]:
-    """Return outputs of these ports, those that have labels as what they stand for. Raises GraphError."""
-    named = zip([port.name for port in ports], outputs, strict=True)
-    return [labels[name].of(array) if name in labels else array for name, array in named]
+class Labelled:
+    """Outputs of a model as what they stand for."""
+
+    def __init__(self, ports: Sequence[Port], labels: Mapping[str, Labels]) -> None:
+        found = [(i, labels[port.name]) for i, port in enumerate(ports) if port.name in labels]
+        self._own = [(i, own, own.table if len(own.names) <= KEPT_MAX else None) for i, own in found]
+
+    def of(self, outputs: Sequence[Array]) -> list[Any]:
+        """Return all outputs, those that have labels as what they stand for. Raises GraphError."""
+        made: list[Any] = list(outputs)
+        for i, labels, table in self._own:
+            made[i] = labels.of(made[i], table)
+        return made
 
 
 class Words:
@@ -80,8 +96,12 @@ class Words:
     def __bool__(self) -> bool:
         return bool(self._places)
 
-    def places(self, feed: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a feed with the places of its texts; arrays of int64 are taken as such. Raises ValueError."""
+    def places(self, feed: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a feed with the places of its texts; arrays of int64 are taken as such, and so is what is no mapping.
+        Raises ValueError.
+        """
+        if not isinstance(feed, Mapping):
+            return feed
         return {name: self._of(name, given) if name in self._places else given for name, given in feed.items()}
 
     def _of(self, name: str, given: Any) -> Array:

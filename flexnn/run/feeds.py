@@ -12,7 +12,7 @@ from flexnn.graph.ir import DTYPES, Array
 from flexnn.graph.ports import Dim, Port
 
 if TYPE_CHECKING:
-    from flexnn.graph.labels import Labels, Words
+    from flexnn.graph.labels import Labelled, Labels, Words
 
 
 class Feeds:
@@ -34,19 +34,22 @@ class Feeds:
         self._places = {port.name: i for i, port in enumerate(outputs)}
         self._fitting: list[tuple[int, ...] | None] = [None] * len(inputs)
         """Shape of each input that was found to fit last."""
-        self._words: Words | None = None
+        self.words: Words | None = None
+        """Inputs that are texts; None: there are none."""
+        self.labelled: Labelled | None = None
+        """Outputs that stand for something else than numbers; None: there are none."""
         if labels:
-            from flexnn.graph.labels import Words, check_labels
+            from flexnn.graph.labels import Labelled, Words, check_labels
 
             check_labels(labels, inputs, outputs)
-            self._words = Words(labels) or None
+            self.words, self.labelled = Words(labels) or None, Labelled(outputs, labels)
 
     def arrays(self, feed: Mapping[str, Any]) -> list[Array]:
         """Return the arrays of a feed, contiguous and aligned, in the model's order. Raises ValueError, TypeError."""
         if not isinstance(feed, Mapping):
             raise TypeError(f"input_feed is a {type(feed).__name__}, not a mapping of names to arrays")
-        if self._words is not None:
-            feed = self._words.places(feed)
+        if self.words is not None:
+            feed = self.words.places(feed)
         arrays: list[Any] = []
         lacks = 0
         for i, (name, dtype, dims) in enumerate(self._inputs):

@@ -77,38 +77,40 @@ static void fill(check_case *c) {
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
     static const struct {
         const char *name;
-        int mode, channels, pad;
-    } shapes[] = {{"constant 64@56 by 1", FX_PAD_CONSTANT, 64, 1},
-                  {"reflect 64@56 by 1", FX_PAD_REFLECT, 64, 1},
-                  {"edge 3@56 by 3", FX_PAD_EDGE, 3, 3}};
+        int mode, high, wide, channels, pad;
+    } shapes[] = {{"constant 64@56 by 1", FX_PAD_CONSTANT, 56, 56, 64, 1},
+                  {"reflect 64@56 by 1", FX_PAD_REFLECT, 56, 56, 64, 1},
+                  {"reflect 8@1x16000 by 3", FX_PAD_REFLECT, 1, 16000, 8, 3},
+                  {"edge 3@56 by 3", FX_PAD_EDGE, 56, 56, 3, 3}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
-    const int size = 56, out = size + 2 * shapes[i].pad, n = shapes[i].channels;
+    const int high = shapes[i].high, wide = shapes[i].wide, n = shapes[i].channels, pad = shapes[i].pad;
+    const int above = high > 1 ? pad : 0, out_high = high + 2 * above, out_wide = wide + 2 * pad;
     fx_pad_params *p = &c->params.pad;
     *p = (fx_pad_params){.mode = shapes[i].mode,
                          .elem_bytes = 4,
                          .d0 = 1,
                          .d1 = 1,
                          .d2 = 1,
-                         .d3 = out,
-                         .d4 = out,
+                         .d3 = out_high,
+                         .d4 = out_wide,
                          .d5 = n,
                          .xd0 = 1,
                          .xd1 = 1,
                          .xd2 = 1,
-                         .xd3 = size,
-                         .xd4 = size,
+                         .xd3 = high,
+                         .xd4 = wide,
                          .xd5 = n,
-                         .b3 = shapes[i].pad,
-                         .b4 = shapes[i].pad,
-                         .xs3 = size * n,
+                         .b3 = above,
+                         .b4 = pad,
+                         .xs3 = wide * n,
                          .xs4 = n,
                          .xs5 = 1,
-                         .ys3 = out * n,
+                         .ys3 = out_wide * n,
                          .ys4 = n,
                          .ys5 = 1};
     *flops = 0;
-    *bytes = 4.0 * n * (size * size + out * out);
+    *bytes = 4.0 * n * (high * wide + out_high * out_wide);
     snprintf(name, 64, "%s", shapes[i].name);
     return 1;
 }

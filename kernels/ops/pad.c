@@ -68,32 +68,43 @@ static int64_t fill_bits(const fx_pad_params *p) {
 
 /* A dimension of a padding; several that are walked as one are one. */
 typedef struct axis {
-    int64_t d, xd, before, interior, xs, ys, y_at; /* y_at: index where the window begins */
+    int64_t d, xd, before, interior, y_at; /* y_at: index where the window begins */
+    int64_t each, xs, ys;                  /* elements of an index, xs and ys apart */
 } axis;
 
+/* Dimension i of the window. */
+static axis axis_of(const fx_params *u, fx_window w, int i) {
+    axis a = {.d = FX_SIX(u, pad, d)[i], .xd = FX_SIX(u, pad, xd)[i], .before = FX_SIX(u, pad, b)[i], .each = 1};
+    a.interior = FX_SIX(u, pad, interior)[i], a.xs = FX_SIX(u, pad, xs)[i], a.ys = FX_SIX(u, pad, ys)[i];
+    if (i == 0)
+        a.d = w.y1 - w.y0, a.y_at = w.y0;
+    return a;
+}
+
 /* The window's dimensions, right-aligned. What is inside a dimension and not padded itself joins it, where that is only
- * counting in larger steps: in constant padding, and where the outer dimension is not padded either. */
+ * counting in larger steps: in constant padding, and where the outer dimension is not padded either. Else the innermost
+ * one joins as elements of an index: the channels of a pixel. */
 static void find_axes(const fx_params *u, fx_window w, axis *axes) {
     int at = FX_DIMS;
     for (int i = FX_DIMS - 1; i >= 0; i--) {
-        axis a = {.d = FX_SIX(u, pad, d)[i], .xd = FX_SIX(u, pad, xd)[i], .before = FX_SIX(u, pad, b)[i]};
-        a.interior = FX_SIX(u, pad, interior)[i], a.xs = FX_SIX(u, pad, xs)[i], a.ys = FX_SIX(u, pad, ys)[i];
-        if (i == 0)
-            a.d = w.y1 - w.y0, a.y_at = w.y0;
+        const axis a = axis_of(u, w, i);
         axis *in = &axes[at];
         const int is_plain = i > 0 && a.d == a.xd && !a.before && !a.interior;
-        if (at < FX_DIMS && in->d == in->xd && !in->before && !in->interior && a.xs == in->xs * in->xd &&
-            a.ys == in->ys * in->d && !a.interior && (is_plain || u->pad.mode == FX_PAD_CONSTANT)) {
+        const int is_run = at < FX_DIMS && in->d == in->xd && !in->before && !in->interior && !a.interior &&
+                           a.xs == in->xs * in->xd && a.ys == in->ys * in->d;
+        if (is_run && (is_plain || u->pad.mode == FX_PAD_CONSTANT)) {
             in->before = a.before * in->d;
             in->y_at = a.y_at * in->d;
             in->xd *= a.xd;
             in->d *= a.d;
+        } else if (is_run && at == FX_DIMS - 1) {
+            *in = (axis){a.d, a.xd, a.before, 0, a.y_at, in->d, in->xs, in->ys};
         } else {
             axes[--at] = a;
         }
     }
     while (at > 0)
-        axes[--at] = (axis){.d = 1, .xd = 1};
+        axes[--at] = (axis){.d = 1, .xd = 1, .each = 1};
 }
 
 /* Index of x that index `at` of y along an axis shows, or -1: the fill. */
@@ -109,24 +120,23 @@ static int64_t source(int32_t mode, const axis *a, int64_t at) {
     return back < a->xd ? back : period - back;
 }
 
-/* Columns [c, end) of one row of y, from the row of x, or from NULL: a row of fill. */
+/* Elements [c, end) of one row of y, from the row of x, or from NULL: a row of fill. */
 static void pad_row(const fx_pad_params *p, const axis *a, const char *x, char *y, int64_t c, int64_t end,
                     const void *fill) {
-    const int64_t bytes = p->elem_bytes, inside = a->xd * (a->interior + 1);
+    const int64_t bytes = p->elem_bytes, inside = a->before + a->xd * (a->interior + 1);
+    const int is_one = p->mode == FX_PAD_REFLECT || a->each > 1; /* index of x that an index outside it shows */
     while (c < end) {
-        const int64_t from = x ? source(p->mode, a, c) : -1;
-        int64_t n = 1, step = 0;
-        if (!x)
-            n = end - c;
-        else if (c < a->before)
-            n = p->mode == FX_PAD_REFLECT ? 1 : a->before - c;
-        else if (c - a->before >= inside)
-            n = p->mode == FX_PAD_REFLECT ? 1 : end - c;
-        else if (a->interior == 0)
-            n = inside - (c - a->before), step = a->xs;
-        n = n < end - c ? n : end - c;
-        fx_move(bytes, from < 0 ? fill : x + from * a->xs * bytes, y + c * a->ys * bytes,
-                &(fx_lines){1, n, 0, step, 0, a->ys});
+        const int64_t i = c / a->each, from = x ? source(p->mode, a, i) : -1;
+        int64_t to = i + 1, step = a->each > 1 ? a->xs : 0;
+        if (!x || (i >= inside && !is_one))
+            to = end;
+        else if (i < a->before && !is_one)
+            to = a->before;
+        else if (i >= a->before && i < inside && a->interior == 0)
+            to = inside, step = a->xs;
+        const int64_t n = (to * a->each < end ? to * a->each : end) - c;
+        fx_move(bytes, from < 0 ? fill : x + (from * a->each + c % a->each) * a->xs * bytes, y + c * a->ys * bytes,
+                &(fx_lines){1, n, 0, from < 0 ? 0 : step, 0, a->ys});
         c += n;
     }
 }
@@ -139,9 +149,10 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     axis axes[FX_DIMS];
     find_axes(call->params, call->window, axes);
     const axis *last = &axes[FX_DIMS - 1];
+    const int64_t row = last->d * last->each;
     for (int64_t e = fx_box_cut(total, count, u0); e < end;) {
-        const int64_t column = e % last->d, left = last->d - column < end - e ? last->d - column : end - e;
-        int64_t rest = e / last->d, x_at = 0, y_at = 0;
+        const int64_t column = e % row, left = row - column < end - e ? row - column : end - e;
+        int64_t rest = e / row, x_at = 0, y_at = 0;
         int is_fill = 0;
         for (int i = FX_DIMS - 2; i >= 0; i--) {
             const int64_t at = rest % axes[i].d + axes[i].y_at, from = source(p->mode, &axes[i], at);
@@ -150,7 +161,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
             x_at += from * axes[i].xs;
             is_fill |= from < 0;
         }
-        const int64_t first = column + last->y_at;
+        const int64_t first = column + last->y_at * last->each;
         pad_row(p, last, is_fill ? NULL : (const char *)call->in[0] + x_at * p->elem_bytes,
                 (char *)call->out + y_at * p->elem_bytes, first, first + left, &fill);
         e += left;

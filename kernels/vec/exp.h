@@ -4,24 +4,43 @@
 
 #include "simd.h"
 
-/* e^x to 2 ulp for x in [-104, 89], after Cody and Waite: x = n ln 2 + r, |r| <= ln 2 / 2, ln 2 in two parts so that
- * n ln 2 is exact; a polynomial of degree 6 (least largest relative error, 2e-9, fitted with both first coefficients
- * 1); 2^n in two factors, so that neither overflows and denormal results come out right. A NaN stays one. */
-FX_INLINE fx_v fx_exp_between(fx_v x) {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    const fx_v t = x * 1.44269504088896341f + magic;
-    const fx_v n = t - magic;
-    const fx_v r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+#define FX_WHOLE 12582912.0f /* 1.5 * 2^23: adding it rounds to an integer */
+
+/* x = n ln 2 + r, |r| <= ln 2 / 2, after Cody and Waite: ln 2 in two parts so that n ln 2 is exact. */
+typedef struct fx_exponent {
+    fx_v t, n, r; /* t: n + FX_WHOLE */
+} fx_exponent;
+
+FX_INLINE fx_exponent fx_exponent_of(fx_v x) {
+    const fx_v t = x * 1.44269504088896341f + FX_WHOLE, n = t - FX_WHOLE;
+    return (fx_exponent){t, n, (x - n * 0.693359375f) - n * -2.12194440e-4f};
+}
+
+/* n as an integer. */
+FX_INLINE fx_vw fx_exponent_bits(fx_v t) {
+    return fx_bits(t) - 0x4b400000u;
+}
+
+/* (e^r - 1 - r) / r^2: of a polynomial of degree 6 for e^r (least largest relative error, 2e-9, fitted with both first
+ * coefficients 1). */
+FX_INLINE fx_v fx_exp_tail(fx_v r) {
     fx_v p = r * 1.38436072e-3f + 8.37419555e-3f;
     p = p * r + 4.16680053e-2f;
     p = p * r + 1.66664302e-1f;
-    p = p * r + 0.49999994f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
+    return p * r + 0.49999994f;
+}
+
+/* e^x to 2 ulp for x in [-104, 89]; 2^n in two factors, so that neither overflows and denormal results come out right.
+ * A NaN stays one. */
+FX_INLINE fx_v fx_exp_between(fx_v x) {
+    const fx_exponent e = fx_exponent_of(x);
+    fx_v p = fx_exp_tail(e.r);
+    p = p * e.r + 1.0f;
+    p = p * e.r + 1.0f;
 #if FX_ISA_AVX512
-    return _mm512_scalef_ps(p, n);
+    return _mm512_scalef_ps(p, e.n);
 #else
-    const fx_vw whole = fx_bits(t) - 0x4b400000u, half = (fx_vw)((fx_vi)whole >> 1);
+    const fx_vw whole = fx_exponent_bits(e.t), half = (fx_vw)((fx_vi)whole >> 1);
     const fx_v a = fx_from_bits((half + 127u) << 23), b = fx_from_bits((whole - half + 127u) << 23);
     return p * a * b;
 #endif

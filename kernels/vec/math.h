@@ -31,10 +31,11 @@ FX_INLINE fx_v fx_tanh(fx_v v) {
     return fx_select(a < 0.625f, small, large);
 }
 
-/* e^v - 1: by tanh(v / 2) where the difference would cancel. */
+/* e^v - 1 = 2^n (e^r - 1) + 2^n - 1, by 2^(n - 1), so that what is below e^88.7 does not overflow. */
 FX_INLINE fx_v fx_expm1(fx_v v) {
-    const fx_v t = fx_tanh(v * 0.5f);
-    return fx_select(v > 0.5f, fx_exp(v) - 1, 2 * t / (1 - t));
+    const fx_exponent e = fx_exponent_of(fx_min(fx_splat(89), fx_max(fx_splat(-30), v)));
+    const fx_v half = fx_from_bits((fx_exponent_bits(e.t) + 126u) << 23);
+    return 2 * (half * (fx_exp_tail(e.r) * e.r * e.r + e.r) + (half - 0.5f));
 }
 
 FX_INLINE fx_v fx_erf(fx_v v) {

@@ -46,6 +46,34 @@ def test_conv_of_random_shapes(data):
     check_model(conv_model(x, (cout, cin // group, *kernel), bias=data.draw(st.booleans()), **attrs))
 
 
+@settings(max_examples=60)
+@given(st.data())
+def test_borders_between_convolutions(data):
+    """As codecs of sound have them: reflected ones, and others, at both ends or cut off, behind an ELU."""
+    mode = data.draw(st.sampled_from(["reflect", "reflect", "edge", "constant"]))
+    n, channels, wide = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 20)), data.draw(st.integers(7, 60))
+    high = data.draw(st.integers(0, 9))  # 0: there is one spatial dimension
+    before, after = ([data.draw(st.integers(-2, min(d, 9) - 1)) for d in (high, wide) if d] for _ in range(2))
+    pads = [0, 0, *before, 0, 0, *after]
+    size = [d + b + a for d, b, a in zip([d for d in (high, wide) if d], before, after, strict=True)]
+    if min(size) < 1:
+        return
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Elu", ["c"], ["e"], alpha=data.draw(st.sampled_from([1.0, 0.3]))),
+        helper.make_node("Pad", ["e", "pads"], ["p"], mode=mode),
+        helper.make_node("Conv", ["p", "v"], ["y"]),
+        helper.make_node("Add", ["c", "c"], ["z"]),  # a second reader
+    ]
+    spatial = [1] * len(size)
+    constants = {
+        "w": weights(channels, 2, *spatial),
+        "v": weights(3, channels, *[min(3, d) for d in size], seed=2),
+        "pads": np.array(pads, np.int64),
+    }
+    check_model(model_of(nodes, {"x": (n, 2, *[d for d in (high, wide) if d])}, ["y", "z"], constants))
+
+
 @settings(max_examples=80)
 @given(st.data())
 def test_conv_of_maps_smaller_than_its_kernel(data):

@@ -16,6 +16,7 @@ import flexnn
 import flexnn.ort
 from flexnn.graph import load_model
 from flexnn.graph.ir import GraphError
+from flexnn.run.feeds import Feeds
 from tests.support.nodes import check_node, one_node, run_at_smallest
 
 F32, I64 = np.float32, np.int64
@@ -136,6 +137,22 @@ def test_a_table(rows: int | str, tmp_path: Path) -> None:
                 assert mine[0].tolist() == wanted[0].tolist()
                 np.testing.assert_allclose(mine[1], wanted[1], rtol=1e-5, atol=1e-5)
             assert session.statistics()["hosted_operators"] == {}
+
+
+@pytest.mark.parametrize("rows", ["n", 20])
+def test_a_run_like_the_last_is_repeated_as_one_of_numbers_is(
+    rows: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(pipeline(rows).SerializeToString())
+    theirs = onnxruntime.InferenceSession(path)
+    with flexnn.Session(path) as session:
+        session.run(None, table(20))
+        monkeypatch.setattr(Feeds, "arrays", None)
+        feed = {name: values[::-1].copy() for name, values in table(20).items()}
+        wanted, mine = theirs.run(None, feed), session.run(None, feed)
+        assert mine[0].tolist() == wanted[0].tolist()
+        np.testing.assert_allclose(mine[1], wanted[1], rtol=1e-5, atol=1e-5)
 
 
 def test_all_ways_to_give_texts(tmp_path: Path) -> None:
