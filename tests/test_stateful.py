@@ -286,6 +286,25 @@ def test_programs_pin_the_same_weights_in_the_same_places(tmp_path: Path) -> Non
                 assert session.last_run["bytes_read"] <= program.loads["bytes"].sum()
 
 
+def test_budgets_in_between_use_what_they_were_given(tmp_path: Path) -> None:
+    """Plans near the memory that holds all weights were those of half as much, with more pinned, and took 1.7 times as
+    long as the bound: the next plan that was looked for was that of all weights.
+    """
+    sizes = Sizes(vocabulary=8192, heads=8, groups=2, dim=32, inner=512, layers=24)
+    artifact = flexnn.compile(write_grouped(tmp_path / "m.onnx", sizes))
+    options: dict[str, Any] = {"kv_capacity": 128, "io": "direct"}
+    whole = flexnn.plan(artifact, **options).session_bytes
+    least = flexnn.plan(artifact, **options).minimum_memory
+    gaps = []
+    for i in range(1, 11):
+        memory = least + (whole - least) * i // 12
+        plan = flexnn.plan(artifact, memory=memory, **options)
+        assert plan.session_bytes <= memory
+        assert plan.session_bytes >= memory - (1 << 20)
+        gaps.append(plan.predicted_ms / plan.bound_ms)
+    assert max(gaps) <= 1.7, gaps  # was up to 2.3
+
+
 def test_a_new_budget_reads_no_weight_that_is_there(tmp_path: Path) -> None:
     """Was read again whole: all was given back before the new plans were bound."""
     sizes = Sizes(heads=8, groups=2, dim=32, inner=1024, layers=4)
