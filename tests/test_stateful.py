@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,24 @@ def test_a_past_in_the_callers_hands(decoder: tuple[str, str], batch: int, past:
     with flexnn.Session(decoder[1]) as session:
         for _ in range(2):
             for want, made in zip(wanted, session.run(None, feed), strict=True):
+                np.testing.assert_allclose(made, want, atol=2e-5)
+
+
+@pytest.mark.parametrize("past", [0, 9])
+@pytest.mark.parametrize(
+    "attrs", [{"softcap": 2.0}, {"local_window_size": 4}, {"softcap": 1.0, "local_window_size": 6}]
+)
+def test_caps_and_windows_with_a_past_in_the_callers_hands(tmp_path: Path, attrs: dict[str, Any], past: int) -> None:
+    """Was numpy's, of which compiling warned (gemma 2 and 3 as others export them)."""
+    model = write_grouped(tmp_path / "m.onnx", **attrs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        artifact = flexnn.compile(model)
+    reference = onnxruntime.InferenceSession(model)
+    with flexnn.Session(artifact) as session:
+        for count in (1, 7):
+            feed = grouped_feed(ids_of(USUAL, count), past, np.ones((1, past + count), np.int64))
+            for want, made in zip(reference.run(None, feed), session.run(None, feed), strict=True):
                 np.testing.assert_allclose(made, want, atol=2e-5)
 
 
@@ -349,6 +368,7 @@ def test_a_model_that_was_imported_with_state_needs_no_option(decoder: tuple[str
 
 PROMISE = """
 import sys
+import warnings
 import numpy as np
 import flexnn
 
