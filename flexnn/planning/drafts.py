@@ -182,13 +182,13 @@ class Drafting:
 
     def anneal(self, draft: Draft, bytes_max: int, tries: int) -> Draft:
         """Return ``draft`` after ``tries`` random changes, of which those stay that keep its run short (fx_anneal)."""
-        for choices in (self._as_pinned(draft), draft.choices.copy()):
+        for choices in (self.as_pinned(draft), draft.choices.copy()):
             found = self._core.anneal(choices, draft.working_bytes, bytes_max, tries)
             if found:
                 return self.place_faster(choices, found[0], draft.seconds, from_top=found[1]) or draft
         return draft
 
-    def _as_pinned(self, draft: Draft) -> Records:
+    def as_pinned(self, draft: Draft) -> Records:
         """Return choices that pin as much of each node as ``draft`` does: after filling, more than its choices say."""
         first: list[int] = self._nodes["constant_first"].tolist()
         panels: list[int] = self._nodes["panel_count"].tolist()

@@ -24,7 +24,7 @@ from .lean import Lean, lean_parts
 from .types import LINE, Costs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,6 +40,10 @@ WORKING_FRACTIONS = (0.02, 0.08, 0.2, 0.4, 0.7, 1.0)
 """Fractions of the spare memory that are tried for the arena's working part; the rest pins weights."""
 PHASE_FRACTIONS = (0.08, 0.2, 0.4)
 """Those that are tried where slices may stay for a phase of the run: what pins has more worth then."""
+FINE = 64
+"""Rungs of a fine ladder up to the memory that holds all weights. One of a session's token takes 2 ms, and near that
+memory the others are so far apart that plans between them took up to 1.7 times as long.
+"""
 PRICES = 2.0
 """Levels per reading time of a byte that prices of pinned bytes are rounded to, so that near prices are equal."""
 ROUNDS = 10
@@ -144,16 +148,22 @@ class Ladder:
         """Return the drafting of a placement. Others than the first are made where they are needed."""
         return self._all_draftings()[placement] if placement else self._drafting
 
-    def best_within(self, bytes_max: int, tight: Draft, spare: float, known: float = math.inf) -> Draft:
+    def best_within(
+        self, bytes_max: int, tight: Draft, spare: float, known: float = math.inf, *, finely: bool = False
+    ) -> Draft:
         """Return the best draft of at most ``bytes_max`` bytes, ``tight`` if nothing is better. ``spare``: bytes of a
         rung beyond the one that has room for finer slices. The search may stop at any draft that takes ``known``
-        seconds or more.
+        seconds or more. ``finely``: further rungs lie between those of the ladder.
         """
-        best = tight
+        best = self._best_of(self._rungs(bytes_max, spare), bytes_max, tight, tight, known)
+        return self._best_of(self._fine_rungs(bytes_max), bytes_max, tight, best, known) if finely else best
+
+    def _best_of(self, rungs: Sequence[_Rung], bytes_max: int, tight: Draft, best: Draft, known: float) -> Draft:
+        """Return the best of ``best`` and of the drafts of these rungs, the lowest of which is the first."""
         rounds = _core.ROUNDS_MAX if self._least.is_small else ROUNDS
         worth = NEAR if len(self._costs.nodes) >= LARGE else 1.0
         end, above = bytes_max, self._bounding.at(self._arena_bytes(bytes_max), rounds)
-        for rung in reversed(self._rungs(bytes_max, spare)):
+        for rung in reversed(rungs):
             if worth * above.seconds >= min(best.seconds, known):
                 break  # nor is any lower rung's draft better, or worth its search
             bound = self._bounding.at(self._arena_bytes(rung.bytes_max), rounds)
@@ -200,6 +210,13 @@ class Ladder:
             rungs.append(_Rung(reached, sliced + int(spare)))
             reached, spare = rungs[-1].next_bytes_max, spare * growth
         return rungs
+
+    def _fine_rungs(self, bytes_max: int) -> list[_Rung]:
+        """Return rungs from ``bytes_max`` down, a small part of all weights apart, the lowest first."""
+        sliced = self._least.sliced_bytes
+        step = max(sum(self._drafting.item_bytes) // FINE, LINE)
+        count = max(bytes_max - sliced, 0) // step
+        return [_Rung(sliced + i * step, sliced + (i + 1) * step) for i in range(count + 1)]
 
     def _annealed(self, draft: Draft, bound: Bound, rung: _Rung) -> Draft:
         """Return the rung's best draft after random changes, as many as the time beyond the bound is worth."""

@@ -241,11 +241,7 @@ class VariantPlanner:
         decisions: Decisions | None = None
         if draft is None or (memory is not None and self._fixed_bytes + draft.nbytes > memory):
             assert memory is not None  # without a limit nothing is spilled
-            within, sliced = memory - self._fixed_bytes, self._least.sliced_bytes
-            bytes_max = max(within - DRAFTING_BYTES, sliced if sliced <= within else self._least.nbytes)
-            ladder = self._ladder()
-            draft = ladder.best_within(bytes_max, self._tight_draft(), FIRST_RUNG * self.sliced_memory, known_ms / 1e3)
-            draft = ladder.for_phases(bytes_max, draft, self._in_phases)
+            draft = self._searched(memory, known_ms / 1e3)
             is_first = draft.placement is self._drafting.placement
             index = 0 if is_first else [drafting.placement for drafting in self._draftings].index(draft.placement)
             from .decisions import Decisions  # plans without a limit do without
@@ -255,6 +251,24 @@ class VariantPlanner:
         plan = self._encoded(self._in_phases(draft), memory, bound_s, started)
         plan.decisions = decisions
         return plan
+
+    def _searched(self, memory: int, known: float, *, finely: bool = False) -> Draft:
+        """Return the best draft for ``memory`` bytes that the ladder finds."""
+        within, sliced = memory - self._fixed_bytes, self._least.sliced_bytes
+        bytes_max = max(within - DRAFTING_BYTES, sliced if sliced <= within else self._least.nbytes)
+        ladder, spare = self._ladder(), FIRST_RUNG * self.sliced_memory
+        draft = ladder.best_within(bytes_max, self._tight_draft(), spare, known, finely=finely)
+        return ladder.for_phases(bytes_max, draft, self._in_phases)
+
+    def plan_in_order(self, memory: int) -> Plan:
+        """Return the plan for ``memory`` bytes whose pins programs of other graphs take over: of each node the first
+        panels are pinned. It is looked for on more rungs than others are, since it serves a whole session.
+        """
+        started = time.perf_counter_ns()
+        found = self._searched(memory, math.inf, finely=True)
+        drafting = next(each for each in self._draftings if each.placement is found.placement)
+        draft = drafting.place(drafting.as_pinned(found), found.working_bytes, from_top=found.from_top)
+        return self._encoded(draft, memory, self._bound_s(memory), started)
 
     @property
     def pace(self) -> float:

@@ -64,20 +64,20 @@ class StatePlans:
 
     def _found(self, bytes_max: int, smallest: Placed) -> Placed:
         """Return the fastest plans in so many bytes of arena and programs."""
-        decode = self._planners[-1]
+        decode = self._planners[-1].whole
         working = smallest[-1][0].working_bytes
         own, best = bytes_max - sum(plan.overhead["program"] for plan, _ in smallest[:-1]), smallest
         for _ in range(TRIES):
             if own < decode.minimum:
                 break
-            plan = decode.plan(own)
-            found = self._over(Pins(plan.program), max(working, plan.working_bytes))
+            plan = decode.plan_in_order(own)
+            found = self._over(Pins(plan.program), max(working, plan.working_bytes), plan)
             slack = bytes_max - placed_bytes(found)
             if slack >= 0 and (best is smallest or found[-1][0].predicted_ms <= best[-1][0].predicted_ms):
                 best = [*found[:-1], (found[-1][0].but(bound_ms=plan.bound_ms), found[-1][1])]
             if 0 <= slack < SLACK:
                 break
-            own += slack
+            own += slack if slack > 0 else slack - SLACK // 2
         return best
 
     def _least(self) -> Placed:
@@ -91,20 +91,22 @@ class StatePlans:
             self._smallest = best
         return self._smallest
 
-    def _over(self, pins: Pins, working: int, *, smallest: bool = False) -> Placed:
+    def _over(self, pins: Pins, working: int, decode: Plan | None = None, *, smallest: bool = False) -> Placed:
         """Return plans that pin these bytes of the file, in a working part of so many bytes, or of more where one needs
-        more.
+        more. ``decode``: that of one token, if it is known.
         """
-        plans = [planner.whole.plan_over(pins, working, smallest=smallest) for planner in self._planners]
-        most = max(plan.working_bytes for plan in plans)
+        planners = self._planners if decode is None else self._planners[:-1]
+        known = [] if decode is None else [decode]
+        plans = [planner.whole.plan_over(pins, working, smallest=smallest) for planner in planners]
+        most = max([plan.working_bytes for plan in plans], default=working)
         if most > working:
-            plans = [planner.whole.plan_over(pins, most, smallest=smallest) for planner in self._planners]
-        made = _together(plans)
+            plans = [planner.whole.plan_over(pins, most, smallest=smallest) for planner in planners]
+        made = _together([*plans, *known])
         if made is not None:
             return made
         none = Pins(None)  # weights of which one graph makes other panels than another one
         chunks = [planner.whole.plan_over(none, most, smallest=smallest) for planner in self._planners[:-1]]
-        return self._apart([*chunks, plans[-1]])
+        return self._apart([*chunks, *(known or plans[-1:])])
 
     def _apart(self, plans: list[Plan]) -> Placed:
         """Return programs whose pinned parts lie one after the other, and whose working parts lie together behind."""

@@ -46,6 +46,8 @@ static void draw(check_case *c) {
     }
     p->is_causal = check_one_in(c, 3);
     p->past = p->is_causal && check_one_in(c, 2) ? check_int(c, 0, p->n) : 0;
+    p->window = p->is_causal && check_one_in(c, 2) ? check_int(c, 1, p->n) : 0;
+    p->softcap = check_one_in(c, 3) ? 1 + (float)check_int(c, 0, 30) : 0;
     p->scale = check_one_in(c, 3) ? check_real(c) : 1 / sqrtf((float)p->d);
 }
 
@@ -89,11 +91,15 @@ static void expect_row(const check_case *c, check_expected *e, int b, int h, int
         if (p->has_mask)
             mask = ((const float *)c->in[3])[(int64_t)b * p->mask_sb + (int64_t)h * p->mask_sh +
                                              (int64_t)i * p->mask_sm + (int64_t)j * p->mask_sn];
-        const int is_hidden = p->is_causal && j > (int64_t)i + p->past;
-        score[j] = is_hidden ? -INFINITY : mask < -1e30 ? mask : p->scale * sum + mask; /* a float loses the sum */
+        const int64_t last = p->is_causal ? (int64_t)i + p->past : p->n;
+        const int is_hidden = j > last || (p->window && j + (int64_t)p->window <= last);
+        sum *= p->scale;
+        sum = p->softcap != 0 ? p->softcap * tanh(sum / p->softcap) : sum;
+        score[j] = is_hidden ? -INFINITY : mask < -1e30 ? mask : sum + mask; /* a float loses the sum */
         max = fmax(max, score[j]);
         if (score[j] >= -1e30) /* the largest error of a score is a relative one of its exponential */
-            off = fmax(off, fabs(p->scale) * check_sum_tolerance(p->d, magnitude) + 0x1p-22 * (fabs(score[j]) + 1));
+            off = fmax(off, fabs(p->scale) * check_sum_tolerance(p->d, magnitude) + 0x1p-22 * (fabs(score[j]) + 1) +
+                                0x1p-20 * p->softcap);
     }
     for (int j = 0; j < p->n; j++) {
         score[j] = exp(score[j] - max);

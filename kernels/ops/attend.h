@@ -9,8 +9,7 @@ typedef struct fx_attend_state {
     const void *rows;
     const float *sinks; /* [heads], or NULL */
     const float *bias;  /* [heads][keys], by distance, the largest first, or NULL */
-    float softcap;
-    int32_t window, length, dtype, is_whole, capacity;
+    int32_t length, dtype, is_whole, capacity;
 } fx_attend_state;
 
 /* is_narrow: keys and values are widened block by block. */

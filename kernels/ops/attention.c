@@ -51,6 +51,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (kernel != 0 || p->heads % p->groups || p->has_mask < 0 || p->has_mask > 1 || p->is_causal < 0 ||
         p->is_causal > 1 || p->past < 0 || isnan(p->scale) || (p->has_mask && p->mask_sn != 0 && p->mask_sn != 1))
         return FX_ERR_PARAMS;
+    if (p->window < 0 || (p->window && !p->is_causal) || !(p->softcap >= 0) || isinf(p->softcap))
+        return FX_ERR_PARAMS;
     if ((int64_t)p->batch * p->heads > INT32_MAX / p->m)
         return FX_ERR_PARAMS;
     for (int i = 0; i <= FX_OUTPUT; i++) {
@@ -166,7 +168,6 @@ typedef struct run_of {
     workspace s;
     int64_t row0;       /* of the whole */
     int32_t rows, keys; /* keys: of a block */
-    int32_t first_key;  /* of the first block */
     int is_few;
 } run_of;
 
@@ -200,9 +201,19 @@ static void pack_values(const run_of *r, int32_t count) {
     }
 }
 
-/* Keys that a query sees. */
+/* Keys before the one behind the last that a query sees. */
 static int32_t visible(const fx_attention_params *p, int64_t row) {
     return p->is_causal ? (int32_t)fx_min64(p->n, row % p->m + p->past + 1) : p->n;
+}
+
+/* The first key that a query sees, which may be behind all. */
+static int64_t first_seen(const fx_attention_params *p, int64_t row) {
+    return p->window ? fx_max64(0, row % p->m + p->past + 1 - p->window) : 0;
+}
+
+/* Keys from k0 on that a query sees none of, as they lie before its window. */
+static int32_t before_window(const fx_attention_params *p, int64_t row, int32_t k0, int32_t count) {
+    return (int32_t)fx_max64(0, fx_min64(count, first_seen(p, row) - k0));
 }
 
 /* y[i] *= factor */
@@ -245,7 +256,7 @@ static void multiply_keys(const run_of *r, int32_t rows, int32_t keys) {
 }
 
 /* y (+)= scores v */
-static void multiply_values(const run_of *r, int32_t rows, int32_t k0, int32_t keys) {
+static void multiply_values(const run_of *r, int32_t rows, int32_t keys, int is_more) {
     const fx_attention_params *p = r->p;
     const fx_kernels *k = r->call->kernels;
     const float *const *scores = (const float *const *)r->s.c;
@@ -258,12 +269,12 @@ static void multiply_values(const run_of *r, int32_t rows, int32_t k0, int32_t k
                                        .rows = rows,
                                        .columns = p->dv,
                                        .k = keys,
-                                       .is_more = k0 > r->first_key});
+                                       .is_more = is_more});
         return;
     }
     const int32_t panels = (int32_t)fx_div_up(p->dv, FX_NR);
     fx_gemm g = {.a = scores, .c = r->s.y, .w_panel = (int64_t)r->keys * FX_NR, .taps = 1, .k = keys, .block = keys};
-    g.r = k0 > r->first_key ? (const float *const *)r->s.y : NULL;
+    g.r = is_more ? (const float *const *)r->s.y : NULL;
     g.rows = rows;
     g.finish = fx_finish_of(FX_ACT_NONE, 0, 0);
     for (int32_t i = 0; i < panels; i += g.panels) {
@@ -297,31 +308,35 @@ static int32_t weighing(const run_of *r, int64_t row, int32_t k0, int32_t count,
     const float *mask = mask_row(r, row, k0);
     if (!mask || r->p->mask_sn != 1)
         return count;
+    const int32_t first = before_window(r->p, row, k0, count);
     int32_t end = count;
-    while (end > 0 && mask[end - 1] <= HIDDEN)
+    while (end > first && mask[end - 1] <= HIDDEN)
         end--;
-    return end > 0 || max > HIDDEN / 2 ? end : count;
+    return end > first || max > HIDDEN / 2 ? end : count;
 }
 
-/* Caps the scores of a row's first `own` keys from k0 on, hides those before its window, and has their bias added.
- * Returns 0 where all are hidden, else `own`. */
-static int32_t state_scores(const run_of *r, int64_t row, int32_t k0, int32_t own, fx_online_softmax *o) {
-    const fx_attend_state *state = r->state;
-    const int64_t hidden = state->window ? visible(r->p, row) - state->window - (int64_t)k0 : 0;
+/* Has a row's softmax of its first `own` keys from k0 on begin at its window, its scores capped and its bias added.
+ * Returns 0 where it sees none of them, else `own`. */
+static int32_t shape_scores(const run_of *r, int64_t row, int32_t k0, int32_t own, fx_online_softmax *o) {
+    const fx_attention_params *p = r->p;
+    const int32_t hidden = before_window(p, row, k0, own);
     if (hidden >= own)
         return 0;
-    if (state->softcap != 0) {
-        for (int32_t j = 0; j < own; j++)
-            o->x[j] *= o->scale / state->softcap;
-        fx_unary tanh = {.x = o->x, .y = o->x, .rows = 1, .n = own, .x_step = 1, .y_step = 1, .kind = FX_UNARY_TANH};
+    memset(o->x, 0, (size_t)hidden * sizeof(float));
+    o->x += hidden;
+    o->n -= hidden;
+    if (o->mask)
+        o->mask += (int64_t)hidden * o->mask_step;
+    if (p->softcap != 0) {
+        for (int32_t j = 0; j < o->n; j++)
+            o->x[j] *= o->scale / p->softcap;
+        fx_unary tanh = {.x = o->x, .y = o->x, .rows = 1, .n = o->n, .x_step = 1, .y_step = 1, .kind = FX_UNARY_TANH};
         r->call->kernels->unary_f32(&tanh);
-        o->scale = state->softcap;
+        o->scale = p->softcap;
     }
-    for (int32_t j = 0; j < hidden; j++)
-        o->x[j] = -INFINITY;
-    if (state->bias) {
-        const int64_t head = row / r->p->m % r->p->heads;
-        o->mask = state->bias + head * state->capacity + state->capacity - visible(r->p, row) + k0;
+    if (r->state && r->state->bias) {
+        const int64_t head = row / p->m % p->heads;
+        o->mask = r->state->bias + head * r->state->capacity + r->state->capacity - visible(p, row) + k0 + hidden;
         o->mask_step = 1;
     }
     return own;
@@ -330,7 +345,8 @@ static int32_t state_scores(const run_of *r, int64_t row, int32_t k0, int32_t ow
 /* Rows [first, first + rows) of the run against keys [k0, k0 + count). */
 static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, int32_t count) {
     const fx_attention_params *p = r->p;
-    int32_t seen = 0; /* keys that any row sees */
+    int32_t seen = 0;         /* keys up to the last that any row sees */
+    int64_t begin = p->n - 1; /* the first key that any row sees: the sums begin in its block */
     for (int32_t i = 0; i < rows; i++) {
         const int64_t row = r->row0 + first + i, head = row / p->m % p->heads, batch = row / p->m / p->heads;
         r->s.a[i] = (const float *)r->call->in[0] + batch * p->q_sb + head * p->q_sh + row % p->m * p->q_st;
@@ -338,33 +354,34 @@ static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, i
         r->s.y[i] = output_row(r, row);
         const int32_t own = (int32_t)fx_max64(0, fx_min64(count, visible(p, row) - k0));
         seen = (int32_t)fx_max64(seen, weighing(r, row, k0, own, r->s.max[first + i]));
+        begin = fx_min64(begin, first_seen(p, row));
     }
-    if (seen <= 0)
+    if (seen <= 0 || k0 + count <= begin)
         return;
     multiply_keys(r, rows, seen);
-    const int is_capped = r->state && r->state->softcap != 0;
-    const int32_t step = p->has_mask || p->is_causal || is_capped ? 1 : rows; /* rows that see the same keys */
+    const int32_t step = p->has_mask || p->is_causal || p->softcap != 0 ? 1 : rows; /* rows that see the same keys */
     for (int32_t i = 0; i < rows; i += step) {
         const int64_t row = r->row0 + first + i;
         int32_t own = (int32_t)fx_max64(0, fx_min64(seen, visible(p, row) - k0));
-        fx_online_softmax o = {.x = r->s.c[i], .x_step = r->keys, .rows = step, .n = own, .mask_step = p->mask_sn};
+        float *x = r->s.c[i];
+        fx_online_softmax o = {.x = x, .x_step = r->keys, .rows = step, .n = own, .mask_step = p->mask_sn};
         o.scale = p->scale;
         o.max = r->s.max + first + i;
         o.sum = r->s.sum + first + i;
         o.factor = r->s.factor + i;
         o.mask = mask_row(r, row, k0);
         r->s.factor[i] = 1;
-        if (r->state)
-            own = state_scores(r, row, k0, own, &o);
+        if (step == 1)
+            own = shape_scores(r, row, k0, own, &o);
         if (own)
             r->call->kernels->online_softmax_f32(&o);
         if (own < seen) /* then step is one row */
-            memset(o.x + own, 0, (size_t)(seen - own) * sizeof(float));
+            memset(x + own, 0, (size_t)(seen - own) * sizeof(float));
     }
-    if (k0 > r->first_key)
-        for (int32_t i = 0; i < rows; i++)
-            scale_row(r, r->s.y[i], r->s.factor[i]);
-    multiply_values(r, rows, k0, seen);
+    const int is_more = k0 > begin;
+    for (int32_t i = 0; i < rows && is_more; i++)
+        scale_row(r, r->s.y[i], r->s.factor[i]);
+    multiply_values(r, rows, seen, is_more);
 }
 
 /* `count` keys, or values, of state from element `at` on as floats, where they are or in `wide`. */
@@ -416,17 +433,23 @@ static void run_rows(run_of *r) {
     const fx_attention_params *p = r->p;
     const int64_t run = r->row0 / rows_of_run(p), batch = run / p->groups, group = run % p->groups;
     const int64_t tiles = fx_div_up(r->rows, r->call->kernels->mr);
+    int64_t begin = p->n - 1, end = 1; /* keys that any row sees */
     /* Decided by the whole, so that the result does not depend on how rows are cut. With state, a few new tokens are
      * added up as one is: where products round their rows to 8 bits, the last bit of a sum decides how. */
     r->is_few = r->state ? p->m <= FEW_OF_STATE : rows_of_run(p) < FEW;
-    r->first_key = r->state && r->state->window ? (int32_t)fx_max64(0, (int64_t)p->past + 1 - r->state->window) : 0;
+    for (int64_t row = r->row0; row < r->row0 + r->rows; row++) {
+        begin = fx_min64(begin, first_seen(p, row));
+        end = fx_max64(end, visible(p, row));
+    }
     start_sums(r);
-    for (int32_t k0 = r->first_key; k0 < p->n; k0 += r->keys) {
+    for (int64_t k0 = fx_min64(p->n - 1, first_seen(p, 0)); k0 < end; k0 += r->keys) {
         const int32_t count = (int32_t)fx_min64(r->keys, p->n - k0);
-        take_block(r, batch, group, k0, count);
+        if (k0 + count <= begin)
+            continue;
+        take_block(r, batch, group, (int32_t)k0, count);
         for (int64_t t = 0, first = 0; t < tiles; t++) {
             const int64_t next = fx_cut_at(r->rows, tiles, t + 1);
-            run_tile(r, (int32_t)first, (int32_t)(next - first), k0, count);
+            run_tile(r, (int32_t)first, (int32_t)(next - first), (int32_t)k0, count);
             first = next;
         }
     }

@@ -13,7 +13,7 @@ static fx_attention_params full(const fx_state_attention_params *p) {
     a.k_sh = a.v_sh = p->capacity * p->d;
     a.y_sh = p->y_sh, a.y_st = p->y_st;
     a.is_causal = !p->is_whole;
-    a.scale = p->scale;
+    a.scale = p->scale, a.window = p->window, a.softcap = p->softcap;
     return a;
 }
 
@@ -76,7 +76,7 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_state_attention_params *p = &call->params->state_attention;
-    fx_attend_state state = {.rows = call->in[1], .softcap = p->softcap, .window = p->window};
+    fx_attend_state state = {.rows = call->in[1]};
     state.sinks = p->has_sinks ? call->in[3] : NULL;
     state.bias = p->has_bias ? call->in[3] : NULL;
     state.dtype = p->dtype;

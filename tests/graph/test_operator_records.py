@@ -163,7 +163,10 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "cast": (f32((2, 3)), {"to": "i64"}),
     "matmul": (f32((2, 3), (3, 4)), {"sums": "f32", **NO_ACT}),
     "layer_norm": (f32((2, 3), (3,), (3,)), {"is_rms": 0, "epsilon": 1e-5}),
-    "attention": (f32((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 6)), {"scale": 1.0, "is_causal": 0, "past": 0}),
+    "attention": (
+        f32((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 6)),
+        {"scale": 1.0, "softcap": 0.0, "is_causal": 0, "past": 0, "window": 0},
+    ),
     "pointwise": ([((2, 3), "i64"), ((3,), "i64")], {"kind": "less"}),
     "recurrent": (
         f32((5, 1, 16), (1 * 16 * 16,), (1, 1, 16)),

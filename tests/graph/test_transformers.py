@@ -10,7 +10,12 @@ import pytest
 from onnx import helper
 
 import flexnn
-from tests.support.compare import check_model, expected, feeds_of, load, model_of, ops_of, weights
+from flexnn.graph.bind import Binder
+from flexnn.graph.evaluate import evaluate
+from flexnn.graph.model import ModelNode
+from flexnn.graph.passes import run_passes
+from tests.support.compare import check_model, expected, feeds_of, load, model_of, ops_of, run_on_core, weights
+from tests.support.reference import run_graph
 
 F32 = np.float32
 I64 = np.int64
@@ -173,20 +178,25 @@ def self_attention(w, x, form, heads=3, d=8):
     else:
         k = w("Transpose", heads_of(w, x, heads, d), perm=[0, 1, 3, 2])
         scores = w("Div", w("MatMul", q, k), F32(math.sqrt(d)))
-    if form == "masked":
+    if "capped" in form:
+        scores = w("Mul", w("Tanh", w("Div", scores, F32(0.4))), F32(0.4))
+    if "masked" in form:
         scores = w("Add", scores, "mask")
     y = w("MatMul", w("Softmax", scores, axis=-1), v)
     return w("Reshape", w("Transpose", y, perm=[0, 2, 1, 3]), np.array([0, 0, heads * d], I64))
 
 
-@pytest.mark.parametrize("form", ["plain", "masked", "both scaled", "keys transposed at once"])
+@pytest.mark.parametrize(
+    "form", ["plain", "masked", "both scaled", "keys transposed at once", "capped", "capped and masked"]
+)
 def test_attention_pattern(form):
     """Nothing is moved: queries, keys and values are read where the products put them."""
     w = Writer()
     y = self_attention(w, "x", form)
-    inputs = {"x": (2, 7, 24)} | ({"mask": (2, 1, 1, 7)} if form == "masked" else {})
+    inputs = {"x": (2, 7, 24)} | ({"mask": (2, 1, 1, 7)} if "masked" in form else {})
     graph = check_model(w.model(inputs, y))
     assert ops_of(graph) == ["conv", "conv", "conv", "attention"]
+    assert (graph.nodes[-1].attrs["softcap"] == pytest.approx(0.4)) is ("capped" in form)
 
 
 def test_attention_of_one_product():
@@ -371,6 +381,39 @@ def test_attention_operator(form):
         outputs += ["present_k", "present_v"]
     graph = check_model(w.model(inputs, *outputs, opset=23))
     assert "attention" in ops_of(graph)
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"softcap": 0.5},
+        {"softcap": 0.5, "is_causal": 1, "left_window_size": 4},
+        {"is_causal": 1, "left_window_size": 0},
+        {"is_causal": 1, "left_window_size": 300, "right_window_size": 3},
+    ],
+)
+@pytest.mark.parametrize(("tokens", "keys"), [(1, 30), (45, 45), (600, 600), (40, 8)])
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_capped_scores_and_windows_of_keys(attrs, tokens, keys, is_masked):
+    """As numpy's operator, which had them before; queries that see no key give zeros."""
+    heads, groups = 4, 2
+    shapes = {"q": (2, heads, tokens, 8), "k": (2, groups, keys, 8), "v": (2, groups, keys, 16)}
+    mask = weights(2, 1, tokens, keys, seed=7)
+    mask[mask > 0.7] = -np.inf
+    if is_masked:
+        shapes["mask"] = mask.shape
+    binder, attrs = Binder(23), attrs | {"scale": 2.0}
+    for name, shape in shapes.items():
+        binder.add_input(name, shape, "f32")
+    binder.add(ModelNode("Attention", "", [*shapes], ["y"], attrs))
+    binder.set_outputs(["y"])
+    graph = run_passes(binder.graph)
+    assert "attention" in ops_of(graph)
+    feeds = feeds_of(graph) | ({"mask": mask} if is_masked else {})
+    given = [feeds["q"], feeds["k"], feeds["v"], mask if is_masked else None]
+    (want,) = evaluate("Attention", attrs, given, 23, 1)
+    for run in (run_graph, run_on_core):
+        np.testing.assert_allclose(run(graph, feeds)["y"], want, rtol=0, atol=5e-6)
 
 
 # ---- rotary embedding ----

@@ -186,7 +186,7 @@ def test_annealing_goes_on_from_what_filling_pinned() -> None:
     filled = drafting.fill(draft, Filled(tuple(range(drafting.node_count)), memory, memory, 200))
     annealed = drafting.anneal(filled, memory, 0)
     assert annealed.seconds <= filled.seconds < draft.seconds
-    pinned = drafting._as_pinned(filled)
+    pinned = drafting.as_pinned(filled)
     placed = drafting.place(pinned, working)
     assert placed.pinned_bytes == filled.pinned_bytes
     assert placed.nbytes <= filled.nbytes

@@ -485,10 +485,13 @@ def _attention(graph: Graph, node: Node, q: Array, k: Array, v: Array, mask: Arr
     repeat, (m, n) = q.shape[1] // k.shape[1], (q.shape[2], k.shape[2])
     k, v = (np.repeat(w.astype(np.float64), repeat, axis=1) for w in (k, v))
     scores = q.astype(np.float64) @ k.swapaxes(2, 3) * node.attrs["scale"]
+    if cap := node.attrs["softcap"]:
+        scores = cap * np.tanh(scores / cap)
     if mask is not None:
         scores = scores + mask
     if node.attrs["is_causal"]:
-        scores = np.where(np.arange(n) <= np.arange(m)[:, None] + node.attrs["past"], scores, -np.inf)
+        behind = np.arange(m)[:, None] + node.attrs["past"] - np.arange(n)
+        scores = np.where((behind >= 0) & (behind < (node.attrs["window"] or m + n + behind.max())), scores, -np.inf)
     top = scores.max(axis=-1, keepdims=True)
     shares = np.exp(scores - np.where(np.isneginf(top), 0, top))  # a row that sees nothing: zeros
     total = shares.sum(axis=-1, keepdims=True)

@@ -36,12 +36,19 @@ def _mask(ctx: Context, mask: Value, scores: tuple[int, ...]) -> Value:
     return mask
 
 
+def _seen(ctx: Context, past: int) -> dict[str, Attr]:
+    """Return the attributes that say which keys queries see."""
+    left, is_causal = ctx.integer("left_window_size", -1), ctx.integer("is_causal", 0)
+    if not is_causal:
+        ctx.only("left_window_size", -1, "of queries that see later keys")
+        ctx.only("right_window_size", -1, "of queries that see later keys")
+    ctx.integer("right_window_size", -1)
+    return {"is_causal": is_causal, "past": past, "window": left + 1 if left >= 0 else 0}
+
+
 @lowers("Attention")
 def attention(ctx: Context) -> list[Value]:
-    """https://onnx.ai/onnx/operators/onnx__Attention.html; capped, windowed or read scores are left to numpy."""
-    ctx.only("softcap", 0.0, "the core does not cap scores")
-    ctx.only("left_window_size", -1, "the core has no windows of keys")
-    ctx.only("right_window_size", -1, "the core has no windows of keys")
+    """https://onnx.ai/onnx/operators/onnx__Attention.html; scores that are read are left to numpy."""
     ctx.integer("qk_matmul_output_mode", 0)
     if ctx.integer("softmax_precision", 1) not in (0, 1) or ctx.optional(6) is not None or any(ctx.node.output[3:]):
         raise ctx.error("another precision of softmax, lengths of keys, or scores that are read, are not supported")
@@ -60,8 +67,8 @@ def attention(ctx: Context) -> list[Value]:
     mask = ctx.optional(3)
     if mask is not None:
         inputs.append(_mask(ctx, mask, (batch, heads, tokens, ctx.shape(k)[2])))
-    scale = ctx.number("scale", 1 / math.sqrt(dim))
-    y: Value = ctx.emit("attention", inputs, {"scale": scale, "is_causal": ctx.integer("is_causal", 0), "past": past})
+    scale, softcap = ctx.number("scale", 1 / math.sqrt(dim)), max(ctx.number("softcap", 0.0), 0.0)
+    y: Value = ctx.emit("attention", inputs, {"scale": scale, "softcap": softcap, **_seen(ctx, past)})
     if packed:
         return [ctx.reshape(y, (batch, tokens, heads * ctx.shape(y)[3])), k, v]
     return [ctx.transpose(y, HEADS), k, v]

@@ -26,6 +26,8 @@ def _infer_attention(node: Node, shapes: list[Shape], dtypes: list[str]) -> tupl
     q, k, v = shapes[:3]
     if any(len(s) != 4 for s in (q, k, v)) or k[:3] != v[:3] or (q[0], q[3]) != (k[0], k[3]) or q[1] % max(k[1], 1):
         raise node_error(node, f"queries {q}, keys {k} and values {v} do not fit")
+    if int_attr(node, "window") and not int_attr(node, "is_causal"):
+        raise node_error(node, "only queries that see no later keys have a window")
     scores = (*q[:3], k[2])
     if len(shapes) == 4 and broadcast(shapes[3], scores) != scores:
         raise node_error(node, f"a mask of shape {shapes[3]} does not broadcast to scores of shape {scores}")
@@ -46,8 +48,8 @@ def _encode_attention(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
         "has_mask": int(mask is not None),
         "mask_sn": int(mask is not None and bool(mask.shape) and same(mask.shape[-1], k.shape[2])),
     }
-    values |= {"is_causal": int_attr(node, "is_causal"), "past": int_attr(node, "past")}
-    return values | {"scale": float_attr(node, "scale")}
+    values |= {name: int_attr(node, name) for name in ("is_causal", "past", "window")}
+    return values | {"scale": float_attr(node, "scale"), "softcap": float_attr(node, "softcap")}
 
 
 def _attention_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
@@ -152,7 +154,7 @@ def _over_state_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> flo
 OPERATORS = (
     Operator(
         name="attention",
-        attrs={"scale": Float(), "is_causal": Int(0, 1), "past": Int()},
+        attrs={"scale": Float(), "softcap": Float(), "is_causal": Int(0, 1), "past": Int(), "window": Int()},
         # q [b,heads,m,d], k [b,groups,n,d], v [b,groups,n,dv], and a mask that broadcasts to [b,heads,m,n]; the output
         # is [b,m,heads,dv].
         inputs=(3, 4),

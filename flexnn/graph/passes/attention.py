@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ..attributes import int_attr, ints_attr
 from ..build import copy_attrs
-from ..ir import Graph, Node
-from .masks import Masks, causal_past, masked
+from ..ir import Attr, Graph, Node
+from .masks import Masks, causal_past, masked, product_of
 from .rewrite import Rewriter, is_nan, only, scaled
 
 _SWAP = [0, 1, 3, 2]
@@ -54,12 +54,10 @@ def _fuse(uses: Rewriter, masks: Masks, last: Node) -> None:
     if int_attr(softmax, "axis") != len(shape) - 1:
         return
     scores, over = masked(uses, hidden)
-    product, scale = scaled(uses, scores)
-    first = uses.producer.get(product)
-    if first is None or first.op != "matmul" or first.attrs["act"] != "none" or not only(uses, hidden, softmax):
+    raw = product_of(uses, scores)
+    if raw is None or not only(uses, hidden, softmax):
         return
-    if product != scores and not only(uses, product, uses.producer[scores]):
-        return
+    first, scale, softcap = raw
     (q, factor_q), (k, factor_k) = (scaled(uses, i) for i in first.inputs)
     v = last.inputs[1]
     if any(uses.shape(i)[:-2] != shape[:-2] for i in (q, k, v)):
@@ -72,8 +70,9 @@ def _fuse(uses: Rewriter, masks: Masks, last: Node) -> None:
         k, v = (uses.emit(last, "reshape", [i], {"shape": list(s)}) for i, s in repeated)
     past = causal_past(uses, over, *shape[-2:])
     inputs = [q, k, v] if past is not None or not over else [q, k, v, masks.sum(uses, last, over)]
-    attrs = {"scale": scale * factor_q * factor_k, "is_causal": int(past is not None), "past": past or 0}
-    y = uses.emit(last, "attention", inputs, {**attrs})
+    attrs: dict[str, Attr] = {"scale": scale * factor_q * factor_k, "softcap": softcap}
+    attrs |= {"is_causal": int(past is not None), "past": past or 0, "window": 0}
+    y = uses.emit(last, "attention", inputs, attrs)
     y = uses.emit(last, "copy", [y], copy_attrs(4, perm=[0, 2, 1, 3]))
     if len(shape) < 4:
         y = uses.emit(last, "reshape", [y], {"shape": list(uses.shape(last.outputs[0]))})

@@ -5,6 +5,7 @@ once for all layers that mask alike.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -95,8 +96,35 @@ def _mask_of(uses: Rewriter, tensor: int) -> tuple[int, Mask] | None:
 
 
 def _is_scores(uses: Rewriter, tensor: int) -> bool:
-    maker = uses.producer.get(scaled(uses, tensor)[0])
-    return (maker is not None and maker.op == "matmul") or _mask_of(uses, tensor) is not None
+    return product_of(uses, tensor) is not None or _mask_of(uses, tensor) is not None
+
+
+def product_of(uses: Rewriter, scores: int) -> tuple[Node, float, float] | None:
+    """Return the product of queries and keys of which scores are made, what they are scaled by, and their cap, 0 where
+    there is none: cap tanh(scale product / cap).
+    """
+    made, softcap = [scores], 0.0
+    scale = _unscaled(uses, made)
+    tanh = uses.producer.get(made[-1])
+    if tanh is not None and tanh.op == "unary" and tanh.attrs["kind"] == "tanh" and scale > 0:
+        made.append(tanh.inputs[0])
+        softcap, scale = scale, scale * _unscaled(uses, made)
+    first = uses.producer.get(made[-1])
+    if first is None or first.op != "matmul" or first.attrs["act"] != "none":
+        return None
+    alone = all(only(uses, tensor, uses.producer[reader]) for reader, tensor in pairwise(made))
+    return (first, scale, softcap) if alone else None
+
+
+def _unscaled(uses: Rewriter, made: list[int]) -> float:
+    """Return what the last of ``made`` is multiplied by, and append what it is made of."""
+    scale = 1.0
+    while True:
+        inner, factor = scaled(uses, made[-1])
+        if inner == made[-1]:
+            return scale
+        made.append(inner)
+        scale *= factor
 
 
 def masked(uses: Rewriter, tensor: int) -> tuple[int, list[Mask]]:

@@ -122,11 +122,13 @@
 
 /* Attention: y[b,h,i] = softmax over j < n of (scale q[b,h,i] . k[b,g,j] + mask[b,h,i,j]) times v[b,g,j], where g = h /
  * (heads / groups): i < m queries, j < n keys, products over d, values of dv. Strides of batch, head and token; the
- * innermost is 1, of the mask (in[3]) 1 or 0; any of the mask's may be 0. is_causal: only keys j <= i + past count. */
+ * innermost is 1, of the mask (in[3]) 1 or 0; any of the mask's may be 0. is_causal: only keys j <= i + past count, and
+ * with a window (0: none) the last `window` of these. softcap, where it is not 0: softcap tanh(scale q . k / softcap)
+ * stands for scale q . k. */
 #define FX_ATTENTION_FIELDS(I, F)                                                                                     \
     I(batch) I(heads) I(groups) I(m) I(n) I(d) I(dv) I(q_sb) I(q_sh) I(q_st) I(k_sb) I(k_sh) I(k_st) I(v_sb) I(v_sh)  \
     I(v_st) I(y_sb) I(y_sh) I(y_st) I(has_mask) I(mask_sb) I(mask_sh) I(mask_sm) I(mask_sn) I(is_causal) I(past)      \
-    F(scale)
+    I(window) F(scale) F(softcap)
 
 /* Rotary embedding of tokens' rows of d: of x[i] = a and x[turned / 2 + i] = b, i < turned / 2, y has a c[i] - b s[i]
  * and b c[second + i] + a s[second + i] in their places; is_interleaved: of x[2 i] and x[2 i + 1]. Elements from
