@@ -12,7 +12,7 @@ from flexnn.graph.descriptor import Descriptor
 from flexnn.quick_dataclass import quick_dataclass
 
 MAGIC = b"\x89FLEXNN\n"
-VERSION = 10
+VERSION = 11
 """Version of the format. A change raises it if this FlexNN would misread or refuse older files: an operator with other
 attributes, panels with another layout. Versions 1 and 2 stood for what is ``kind`` now.
 """

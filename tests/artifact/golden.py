@@ -101,6 +101,16 @@ def open_model() -> tuple[onnx.GraphProto, dict[str, Array]]:
         ["still", "next"],
     )
     body.output[0].CopyFrom(port("still", TensorProto.BOOL, []))
+    turn = graph_of(
+        [node("Neg", "held", "turned"), node("Identity", "goes_on", "stays")],
+        [
+            port("turn", TensorProto.INT64, []),
+            port("goes_on", TensorProto.BOOL, []),
+            port("held", TensorProto.FLOAT, None),
+        ],
+        ["stays", "turned"],
+    )
+    turn.output[0].CopyFrom(port("stays", TensorProto.BOOL, []))
     constants = {
         "table": numbers(130, 130),
         "w": numbers(130, 20),
@@ -109,8 +119,8 @@ def open_model() -> tuple[onnx.GraphProto, dict[str, Array]]:
         "zero": np.array(0, F32),
     }
     nodes = [
-        node("Neg", "table", "negated"),
-        node("Gather", "negated ids", "g"),
+        node("Loop", "trips true table", "turned_table", body=turn),
+        node("Gather", "turned_table ids", "g"),
         node("MatMul", "g w", "h"),
         node("If", "flag", "branch", then_branch=then, else_branch=other),
         node("Loop", "trips true branch", "y", body=body),

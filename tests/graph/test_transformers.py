@@ -395,7 +395,7 @@ def test_attention_operator(form):
 @pytest.mark.parametrize(("tokens", "keys"), [(1, 30), (45, 45), (600, 600), (40, 8)])
 @pytest.mark.parametrize("is_masked", [False, True])
 def test_capped_scores_and_windows_of_keys(attrs, tokens, keys, is_masked):
-    """As numpy's operator, which had them before; queries that see no key give zeros."""
+    """Numbers of numpy's operator, which had them before; queries that see no key give zeros."""
     heads, groups = 4, 2
     shapes = {"q": (2, heads, tokens, 8), "k": (2, groups, keys, 8), "v": (2, groups, keys, 16)}
     mask = weights(2, 1, tokens, keys, seed=7)
