@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define SPIN_NS 50000  /* longer than the time between two steps, shorter than a read */
-#define LATE_NS 300000 /* longer than most units take, shorter than threads that share a CPU take turns */
+#define LATE_NS 300000 /* longer than most units take, shorter than the turns of threads that share a CPU */
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define STACK_BYTES (1 << 20)

@@ -61,8 +61,8 @@ class Call:
             self._thread, self._has_begun = get_ident(), True
 
     def _end(self) -> None:
-        """End the call. What was set and not raised is raised here: up to Python 3.12 an exception that is taken back
-        leaves its mark, by which a thread looks for it for ever, and 3.11 hangs under a profiler (sys.setprofile).
+        """End the call. What was set and not raised is raised here. Up to Python 3.12 an exception that is taken back
+        leaves a mark, so that the interpreter looks for it for ever, and 3.11 hangs under a profiler (sys.setprofile).
         """
         is_last = False
         while not is_last:

@@ -3,8 +3,9 @@
 python -m bench.peers beside                 the eight classics and ten trained models
 python -m bench.peers beside silero_vad lac  some of them
 
-Columns: FlexNN's time over onnxruntime's, medians of runs that take turns: at once one behind the other, where
-onnxruntime's threads are in the way of FlexNN's and not the other way round; and with pauses, where none is.
+Columns: FlexNN's time over onnxruntime's, medians of runs that take turns: at once one behind the other, so that
+onnxruntime's threads are in the way of FlexNN's, and not the other way round; and with pauses, in which they go to
+sleep.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import flexnn
-from bench.cli import cli, table, tables, write_json
+from bench.cli import table, tables, write_json
 from bench.field.peer import peer_session
-from bench.peers.subjects import Case, cases
+from bench.peers.subjects import Case, cases, parser
 from bench.rounds import SETTLE_SECONDS
 from bench.summary import geometric_mean, median
 
-RUNS = 21
+ROUNDS = 21
 COLUMNS = {"at once": 0.0, "with pauses": SETTLE_SECONDS}
 
 
-def taken(calls: Sequence[Callable[[], Any]], runs: int, pause: float) -> list[float]:
-    """Return the median milliseconds of each call in ``runs`` turns."""
+def taken(calls: Sequence[Callable[[], Any]], rounds: int, pause: float) -> list[float]:
+    """Return the median milliseconds of each call in so many rounds, in which they take turns."""
     found: list[list[float]] = [[] for _ in calls]
-    for number in range(runs + 2):
+    for number in range(rounds + 2):
         for own, call in zip(found, calls, strict=True):
             time.sleep(pause)
             start = time.perf_counter()
@@ -39,7 +40,7 @@ def taken(calls: Sequence[Callable[[], Any]], runs: int, pause: float) -> list[f
     return [median(own) for own in found]
 
 
-def measure(case: Case, folder: Path, threads: int, runs: int) -> dict[str, Any]:
+def measure(case: Case, folder: Path, threads: int, rounds: int) -> dict[str, Any]:
     """Return a model's row."""
     artifact = folder / f"{case.name}.flexnn"
     flexnn.compile(case.path, artifact)
@@ -49,22 +50,19 @@ def measure(case: Case, folder: Path, threads: int, runs: int) -> dict[str, Any]
         peer = peer_session(str(case.path), threads)
         calls = [lambda: session.run(None, feed), lambda: peer.run(None, feed)]
         for name, pause in COLUMNS.items():
-            ours, theirs = taken(calls, runs, pause)
+            ours, theirs = taken(calls, rounds, pause)
             row[name] = {"ms": ours, "onnxruntime_ms": theirs, "ratio": ours / theirs}
     artifact.unlink()
     return row
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = cli("bench.peers beside", __doc__, threads=2)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of a model")
-    parser.add_argument("--runs", type=int, default=RUNS, help=f"runs of each kind ({RUNS})")
-    options = parser.parse_args(arguments)
+    options = parser("beside", __doc__, ROUNDS, "runs of each kind").parse_args(arguments)
     grid = table("", "model", *COLUMNS)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(options.names):
-            rows.append(row := measure(case, Path(folder), options.threads, options.runs))
+            rows.append(row := measure(case, Path(folder), options.threads, options.rounds))
             grid.add_row(case.name, *(f"{row[name]['ratio']:.2f}" for name in COLUMNS))
     write_json(options.json, rows)
     grid.add_row("geometric mean", *(f"{geometric_mean([r[name]['ratio'] for r in rows]):.2f}" for name in COLUMNS))

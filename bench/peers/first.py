@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.cli import cli, table, tables, write_json
-from bench.peers.subjects import Case, cases
+from bench.cli import table, tables, write_json
+from bench.peers.subjects import Case, cases, parser
 from bench.process import ENVIRONMENT
 from bench.rounds import SETTLE_SECONDS
 from bench.summary import geometric_mean, median
@@ -90,10 +90,7 @@ def measure(case: Case, folder: str, threads: int, rounds: int) -> dict[str, Any
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = cli("bench.peers first", __doc__, threads=2)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of a model")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"starts of each ({ROUNDS})")
-    options = parser.parse_args(arguments)
+    options = parser("first", __doc__, ROUNDS, "starts of each").parse_args(arguments)
     grid = table("", "model", "onnxruntime: first, process ms", "FlexNN: open, first, process ms", "first", "process")
     rows = []
     with tempfile.TemporaryDirectory() as folder:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import flexnn
-from bench.cli import cli, table, tables, write_json
+from bench.cli import table, tables, write_json
 from bench.field.budget import SHARE, smallest
 from bench.field.peer import peer_session
-from bench.peers.subjects import Case, cases
+from bench.peers.subjects import Case, cases, parser
 from bench.rounds import SETTLE_SECONDS
 from bench.summary import geometric_mean, median
 
@@ -77,13 +77,9 @@ def measure(case: Case, folder: Path, threads: int, rounds: int, clock: Callable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = cli("bench.peers open", __doc__, threads=2)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of a model")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"openings of each kind ({ROUNDS})")
-    parser.add_argument(
-        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: of all threads, for busy machines"
-    )
-    options = parser.parse_args(arguments)
+    line = parser("open", __doc__, ROUNDS, "openings of each kind")
+    line.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: of all threads, for busy machines")
+    options = line.parse_args(arguments)
     clock = time.perf_counter if options.clock == "wall" else time.process_time
     grid = table("", "model", "onnxruntime ms", *COLUMNS, "ONNX again")
     rows = []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import flexnn
+from bench.cli import cli
 from bench.field.trained import feed_of
 from bench.models.catalogue import CATALOGUE, CLASSICS
 from bench.models.subjects import SUBJECTS
@@ -52,3 +54,11 @@ def cases(names: list[str]) -> list[Case]:
             raise SystemExit(f"error: no model {name!r}; there are {', '.join([*CLASSICS, *TRAINED])}")
         found.append(Case(name, subject.fetch()))
     return found
+
+
+def parser(part: str, doc: str | None, rounds: int, what: str) -> ArgumentParser:
+    """Return the command line of a bench of these models: their names, and how often ``what`` is measured."""
+    made = cli(f"bench.peers {part}", doc, threads=2)
+    made.add_argument("names", nargs="*", metavar="NAME", help="of a model")
+    made.add_argument("--rounds", type=int, default=rounds, help=f"{what} ({rounds})")
+    return made

@@ -41,8 +41,8 @@ WORKING_FRACTIONS = (0.02, 0.08, 0.2, 0.4, 0.7, 1.0)
 PHASE_FRACTIONS = (0.08, 0.2, 0.4)
 """Those that are tried where slices may stay for a phase of the run: what pins has more worth then."""
 FINE = 64
-"""Rungs of a fine ladder up to the memory that holds all weights. One of a session's token takes 2 ms, and near that
-memory the others are so far apart that plans between them took up to 1.7 times as long.
+"""Rungs of a fine ladder up to the memory that holds all weights. One takes 2 ms for the program of a session's single
+token. Near that memory the other rungs are so far apart that plans between them took up to 1.7 times as long.
 """
 PRICES = 2.0
 """Levels per reading time of a byte that prices of pinned bytes are rounded to, so that near prices are equal."""

@@ -333,7 +333,7 @@ def test_codecs_trace_no_first_run(b: int, t: int, tmp_path: Path, monkeypatch: 
 def test_masks_of_any_sides_trace_no_first_run(
     size: tuple[int, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Upright images had a template, those that lie none; and scales between corners had none at all."""
+    """A template held for images of one orientation alone, and scales between corners had none at all."""
     b, h, w = size
     check_first_run(mask(), {"x": numbers(b, 3, h, w)}, tmp_path, monkeypatch)
 
