@@ -36,7 +36,7 @@ static void draw(check_case *c) {
     fx_softmax_params *p = &c->params.softmax;
     p->outer = check_int(c, 1, 9);
     p->n = check_one_in(c, 3) ? check_int(c, 1, 300) : check_int(c, 1, 40);
-    p->inner = check_one_in(c, 2) ? 1 : check_int(c, 2, 150);
+    p->inner = check_one_in(c, 2) ? 1 : check_int(c, 2, check_one_in(c, 2) ? 15 : 150);
     p->log = check_int(c, 0, 1);
 }
 
@@ -55,7 +55,8 @@ static void fill(check_case *c) {
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
-    static const int shapes[][3] = {{1, 1000, 1}, {2364, 197, 1}, {40, 6625, 1}, {1, 21, 40000}, {16, 64, 196}};
+    static const int shapes[][3] = {{1, 1000, 1},  {2364, 197, 1}, {40, 6625, 1}, {1, 21, 40000},
+                                    {16, 64, 196}, {197, 196, 4},  {197, 196, 6}, {40, 16, 7}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     fx_softmax_params *p = &c->params.softmax;

@@ -110,12 +110,83 @@ FX_INLINE void softmax_columns(const fx_softmax *s, int j, const int n, const in
         }
 }
 
+/* ---- few columns, whose n rows are neighbours: vectors cross the rows ---- */
+
+/* Floats after which lanes hold the same columns again. */
+static int narrow_period(int columns) {
+    int a = FX_WIDTH, b = columns;
+    while (b) {
+        const int rest = a % b;
+        a = b, b = rest;
+    }
+    return columns / a * FX_WIDTH;
+}
+#define NARROW_PERIOD_MAX ((FX_WIDTH - 1) * FX_WIDTH)
+
+/* At least this many periods: folding lanes takes the time of a few. */
+#define NARROW_PERIODS_MIN 4
+
+FX_INLINE fx_v narrow_load(const float *x, int64_t left, float other) {
+    return left >= FX_WIDTH ? fx_load(x) : fx_first(fx_load_part(x, (int)left), (int)left, fx_splat(other));
+}
+FX_INLINE void narrow_store(float *y, int64_t left, fx_v v) {
+    if (left >= FX_WIDTH)
+        fx_store(y, v);
+    else
+        fx_store_part(y, v, (int)left);
+}
+
+/* A period of floats from a column's number to all lanes that hold it. */
+static void narrow_repeat(float *lanes, int columns, int period) {
+    for (int i = columns; i < period; i++)
+        lanes[i] = lanes[i - columns];
+}
+
+/* Softmax of [n, columns] floats; lane i of a period holds column i % columns. */
+FX_INLINE void softmax_narrow(const fx_softmax *s, const int period) {
+    const int64_t size = (int64_t)s->n * s->columns;
+    float top[NARROW_PERIOD_MAX], sum[NARROW_PERIOD_MAX];
+    for (int i = 0; i < period; i += FX_WIDTH)
+        fx_store(top + i, fx_splat(-INFINITY)), fx_store(sum + i, fx_splat(0));
+    for (int64_t at = 0; at < size; at += period)
+        for (int i = 0; i < period && at + i < size; i += FX_WIDTH)
+            fx_store(top + i, fx_max(fx_load(top + i), narrow_load(s->x + at + i, size - at - i, -INFINITY)));
+    for (int i = s->columns; i < period; i++)
+        top[i % s->columns] = fmaxf(top[i % s->columns], top[i]);
+    narrow_repeat(top, s->columns, period);
+    for (int64_t at = 0; at < size; at += period)
+        for (int i = 0; i < period && at + i < size; i += FX_WIDTH) {
+            const fx_v v = narrow_load(s->x + at + i, size - at - i, -INFINITY) - fx_load(top + i);
+            const fx_v e = fx_exp_below(v);
+            narrow_store(s->y + at + i, size - at - i, s->log ? v : e);
+            fx_store(sum + i, fx_load(sum + i) + e);
+        }
+    for (int i = s->columns; i < period; i++)
+        sum[i % s->columns] += sum[i];
+    for (int i = 0; i < s->columns; i++)
+        sum[i] = s->log ? logf(sum[i]) : 1 / sum[i];
+    narrow_repeat(sum, s->columns, period);
+    for (int64_t at = 0; at < size; at += period)
+        for (int i = 0; i < period && at + i < size; i += FX_WIDTH) {
+            const fx_v v = narrow_load(s->y + at + i, size - at - i, 0), by = fx_load(sum + i);
+            narrow_store(s->y + at + i, size - at - i, s->log ? v - by : v * by);
+        }
+}
+
 void FX_SYMBOL(softmax_f32)(const fx_softmax *s) {
     if (s->step == 1) {
         if (s->log)
             softmax_rows(s, 1);
         else
             softmax_rows(s, 0);
+        return;
+    }
+    const int period = narrow_period(s->columns);
+    if (s->step == s->columns && s->columns < FX_WIDTH && s->n >= NARROW_PERIODS_MIN * period / s->columns) {
+        if (period == FX_WIDTH)
+            softmax_narrow(s, FX_WIDTH);
+        else
+            softmax_narrow(s, period);
         return;
     }
     int j = 0;
