@@ -195,7 +195,8 @@ class Binder:
     def _results(self, node: ModelNode, inputs: list[Value | None]) -> list[Value]:
         first = inputs[0] if inputs else None
         if node.op_type in ("Shape", "Size") and (isinstance(first, int) or depends(first)):
-            return [self._shape(node, first)]
+            assert first is not None
+            return [sizes_of(node, first.shape if isinstance(first, Const) else self.graph.tensors[first].shape)]
         constants = [v for v in inputs if v is None or isinstance(v, Const)]
         if len(constants) == len(inputs) and folds(node):
             is_of_run = self.in_run and any(value is not None and value.is_of_run for value in constants)
@@ -296,23 +297,23 @@ class Binder:
             raise GraphError(f"{node.where}: attribute {unread[0]} is not supported")
         return results
 
-    def _shape(self, node: ModelNode, value: Value | None) -> Const:
-        assert value is not None
-        shape = value.shape if isinstance(value, Const) else self.graph.tensors[value].shape
-        start, end = node.attrs.get("start", 0), node.attrs.get("end")
-        if not isinstance(start, int) or not isinstance(end, int | None):
-            raise GraphError(f"{node.where}: attributes start and end are not numbers")
-        found = [prod(shape)] if node.op_type == "Size" else shape[start:end]
-        plain = all(type(d) is int for d in found)
-        values = np.array(found, np.int64 if plain else object).reshape(() if node.op_type == "Size" else -1)
-        known = array_const(node.output[0], values) if plain else sizes_const(node.output[0], values)
-        known.is_of_run = True
-        return known
-
     def _name(self, value: Value, name: str) -> None:
         """Give a computed tensor its ONNX name, unless it has one already (Identity)."""
         if isinstance(value, int) and value not in self.graph.inputs:
             self.graph.tensors[value].name = name
+
+
+def sizes_of(node: ModelNode, shape: tuple[int, ...]) -> Const:
+    """What a Shape or Size node says of a value of this shape, maybe of sizes (graph/sizes.py). Raises GraphError."""
+    start, end = node.attrs.get("start", 0), node.attrs.get("end")
+    if not isinstance(start, int) or not isinstance(end, int | None):
+        raise GraphError(f"{node.where}: attributes start and end are not numbers")
+    found = [prod(shape)] if node.op_type == "Size" else shape[start:end]
+    plain = all(type(d) is int for d in found)
+    values = np.array(found, np.int64 if plain else object).reshape(() if node.op_type == "Size" else -1)
+    known = array_const(node.output[0], values) if plain else sizes_const(node.output[0], values)
+    known.is_of_run = True
+    return known
 
 
 def _is_weighed(node: ModelNode, inputs: Sequence[Const | None]) -> bool:

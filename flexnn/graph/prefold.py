@@ -1,6 +1,7 @@
 """Constants of constants of models with open shapes are made once, while compiling: each binding would make them anew.
 
-So they are constants of the model: an artifact holds them as weights, and stored templates name them.
+So they are constants of the model: an artifact holds them as weights, and stored templates name them. Sizes that an
+input always has, as a picture's of which only the batch is open, are such constants, too.
 What binding leaves in the file until it is packed, or makes out of little, stays as it is (fold.py).
 """
 
@@ -17,6 +18,7 @@ from .lower import Const, array_const
 from .model import Constant, Model, ModelGraph, ModelNode, reads
 from .model_sources import model_sources, unused_sources
 from .sources import ModelSource
+from .stated_sizes import StatedSizes
 
 BYTES_MAX = 256 << 20
 """Most bytes of all constants that are made; at most a quarter of what compiling may compute with, and of what is left
@@ -33,7 +35,7 @@ def fold_constants(model: Model) -> None:
     ledger = current()
     rooms = [max(left.left, 0) // 4 for left in (found, ledger) if left is not None]
     room = min(BYTES_MAX, *rooms) if rooms else BYTES_MAX
-    _Folding(model.opset, room, last + 1).visit(model.graph, ChainMap())
+    _Folding(model.opset, room, last + 1).visit(model.graph, ChainMap(), StatedSizes(model.graph.inputs, model.opset))
     unused += [source for source in model_sources(model) if source.index > last]
     for source in unused:  # what only these constants are made of is not stored
         source.used = False
@@ -43,14 +45,16 @@ class _Folding:
     def __init__(self, opset: int, room: int, index: int) -> None:
         self._opset, self._room, self._next = opset, room, index
 
-    def visit(self, graph: ModelGraph, outer: ChainMap[str, Constant]) -> None:
-        """Fold nodes of a graph and of those inside it."""
+    def visit(self, graph: ModelGraph, outer: ChainMap[str, Constant], sizes: StatedSizes | None = None) -> None:
+        """Fold nodes of a graph and of those inside it. ``sizes``: of the model's inputs, whose names inner graphs may
+        give to others.
+        """
         constants = outer.new_child(graph.constants)
         kept, outputs = [], {port.name for port in graph.outputs}
         readers = Counter(name for node in graph.nodes for name in reads(node))
         own: set[str] = set()
         for node in graph.nodes:
-            results = None if outputs.intersection(node.output) else self._folded(node, constants)
+            results = None if outputs.intersection(node.output) else self._folded(node, constants, sizes)
             if results is None:
                 kept.append(node)
                 for inner in node.graphs:
@@ -65,8 +69,18 @@ class _Folding:
                     own.remove(name)
         graph.nodes = kept
 
-    def _folded(self, node: ModelNode, constants: ChainMap[str, Constant]) -> list[Constant] | None:
+    def _folded(
+        self, node: ModelNode, constants: ChainMap[str, Constant], sizes: StatedSizes | None
+    ) -> list[Constant] | None:
         """Return the outputs of a node; None where it stays."""
+        results = self._evaluated(node, constants) or (sizes.results(node, constants) if sizes is not None else None)
+        if not results or len(results) < len(node.output) or not all(node.output):
+            return None
+        self._room -= sum(value.nbytes for value in results)
+        return [self._constant(value) for value in results]
+
+    def _evaluated(self, node: ModelNode, constants: ChainMap[str, Constant]) -> list[Const] | None:
+        """Return the outputs of a node of constants."""
         if not node.input or not folds(node) or "." in node.op_type or node.domain or node.attrs.get("to") == HALF:
             return None
         stated = [constants.get(name) if name else None for name in node.input]
@@ -83,10 +97,7 @@ class _Folding:
             results = [array_const(name, array) for name, array in zip(node.output, arrays, strict=False)]
         except GraphError:  # binding says what is wrong, or leaves it to the run
             return None
-        if len(results) < len(node.output) or not all(node.output) or any(value.dtype == "f16" for value in results):
-            return None
-        self._room -= sum(value.nbytes for value in results)
-        return [self._constant(value) for value in results]
+        return None if any(value.dtype == "f16" for value in results) else results
 
     def _constant(self, value: Const) -> Constant:
         self._next += 1

@@ -142,3 +142,67 @@ def test_few_numbers_are_folded_when_many_were(tmp_path: Path, monkeypatch: pyte
     with flexnn.Session(compiled(tmp_path, model)) as session:
         for count in (60, 50, 1, 70):
             check_run(session, model, {"x": numbers(count)})
+
+
+def sized() -> onnx.ModelProto:
+    """A picture whose batch alone is open: its height makes a table, its batch another, which a branch decides, too."""
+    body = [node("Shape", ["s"], ["inner"]), node("Gather", ["inner", "last"], ["own"]), node("Cast", ["own"], ["f"])]
+    body[-1].attribute.append(helper.make_attribute("to", F32))
+    then = graph_of([*body, node("Add", ["s", "f"], ["t"])], [], [value("t", F32, ["n", 3, 8, 6])], name="then")
+    other = graph_of([node("Neg", ["s"], ["e"])], [], [value("e", F32, ["n", 3, 8, 6])], name="else")
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "place"], ["height"]),
+        node("Gather", ["shape", "none"], ["batch"]),
+        node("Range", ["none", "height", "one"], ["rows"]),
+        node("Cast", ["rows"], ["real"], to=F32),
+        node("Unsqueeze", ["real", "axis"], ["column"]),
+        node("Mul", ["column", "two"], ["lines"]),
+        node("Mul", ["height", "batch"], ["pixels"]),
+        node("Cast", ["pixels"], ["many"], to=F32),
+        node("Add", ["x", "lines"], ["moved"]),
+        node("Mul", ["moved", "many"], ["s"]),
+        node("Greater", ["batch", "one"], ["c"]),
+        node("If", ["c"], ["y"], then_branch=then, else_branch=other),
+        node("Slice", ["shape", "begin", "end"], ["size"]),
+    ]
+    constants = CONSTANTS | {
+        "place": np.array(2), "none": np.array(0), "one": np.array(1), "last": np.array(3), "begin": np.array([1]),
+        "end": np.array([4]),
+    }  # fmt: skip
+    outputs = [value("y", F32, ["n", 3, 8, 6]), value("size", onnx.TensorProto.INT64, [3])]
+    return model_of(graph_of(nodes, [value("x", F32, ["n", 3, 8, 6])], outputs, constants))
+
+
+def test_stated_sizes_are_constants_and_open_ones_are_not(tmp_path: Path) -> None:
+    graph = folded(sized(), tmp_path)
+    left = [n.output[0] for n in graph.nodes]
+    assert not {"height", "rows", "real", "column", "lines"}.intersection(left)
+    assert {"batch", "pixels", "many", "c", "size"} <= set(left)  # an output stays a node's
+    np.testing.assert_array_equal(graph.constants["lines"].source.load().reshape(-1), 2 * np.arange(8))
+    with flexnn.Session(compiled(tmp_path, sized())) as session:
+        for batch in (1, 2, 5):
+            check_run(session, sized(), {"x": numbers(batch, 3, 8, 6)})
+        with pytest.raises(ValueError, match="the model takes"):
+            session.run(None, {"x": numbers(1, 3, 9, 6)})
+
+
+def test_a_branch_may_give_an_inputs_name_to_something_else(tmp_path: Path) -> None:
+    """Its shape is not the input's."""
+    inner = [node("Transpose", ["two_d"], ["x"]), node("Shape", ["x"], ["t"])]
+    branch = graph_of(inner, [], [value("t", onnx.TensorProto.INT64, [2])], name="then")
+    plain = graph_of([node("Shape", ["two_d"], ["e"])], [], [value("e", onnx.TensorProto.INT64, [2])], name="else")
+    nodes = [
+        node("Relu", ["x"], ["two_d"]),
+        node("ReduceSum", ["x"], ["all"], keepdims=0),
+        node("Less", ["all", "two"], ["c"]),
+        node("If", ["c"], ["y"], then_branch=branch, else_branch=plain),
+    ]
+    outputs = [value("y", onnx.TensorProto.INT64, [2])]
+    graph = graph_of(nodes, [value("x", F32, ["n", 4])], outputs, CONSTANTS)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    model = load_model(path)
+    fold_constants(model)
+    then = next(inner for inner in model.graph.walk() if inner.outputs[0].name == "t")
+    assert [n.op_type for n in then.nodes] == ["Transpose", "Shape"]
