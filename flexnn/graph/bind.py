@@ -304,7 +304,7 @@ class Binder:
 
 
 def sizes_of(node: ModelNode, shape: tuple[int, ...]) -> Const:
-    """What a Shape or Size node says of a value of this shape, maybe of sizes (graph/sizes.py). Raises GraphError."""
+    """Result of a Shape or Size node of a value of this shape, maybe of sizes (graph/sizes.py). Raises GraphError."""
     start, end = node.attrs.get("start", 0), node.attrs.get("end")
     if not isinstance(start, int) or not isinstance(end, int | None):
         raise GraphError(f"{node.where}: attributes start and end are not numbers")

@@ -1,4 +1,4 @@
-"""What compiling knows of the sizes of an open model's inputs: dimensions that are stated are the same in each run."""
+"""Numbers made of the sizes of an open model's inputs, as far as these are stated: they are the same in each run."""
 
 from __future__ import annotations
 
