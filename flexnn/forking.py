@@ -40,7 +40,10 @@ def copied(work: Callable[[], int], writes: int, terminal: int | None) -> int:
     prints goes to ``writes``; ``terminal``: a descriptor that becomes this process's standard error. Raises OSError.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # no handler may run in both
+    tracing, profiling = sys.gettrace(), sys.getprofile()
     try:
+        sys.settrace(None)
+        sys.setprofile(None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # from 3.12 on, one where the system knows of threads, like those of BLAS
             process = os.fork()
@@ -48,6 +51,8 @@ def copied(work: Callable[[], int], writes: int, terminal: int | None) -> int:
             _work(work, writes, terminal)
         return process
     finally:
+        sys.setprofile(profiling)
+        sys.settrace(tracing)
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
@@ -56,8 +61,6 @@ def _work(work: Callable[[], int], writes: int, terminal: int | None) -> NoRetur
     status = 2
     try:
         gc.freeze()  # no object of the program's is ever collected here
-        sys.settrace(None)
-        sys.setprofile(None)
         _leave_files(writes, terminal)
         _leave_handlers()
         _leave_settings()
