@@ -26,13 +26,23 @@ RESIDENT_MAX = 256 << 20
 """Most bytes of a process that is copied: what it writes to meanwhile is there twice."""
 PATCHING = frozenset({"eventlet", "gevent"})
 """Packages that put other threads in the place of Python's."""
+POOLS = ("libgomp", "libomp", "libiomp", "libmkl", "libblis")
+"""Libraries whose threads a copy would wait for, as they do not notice that they are gone. OpenBLAS's own do."""
+_SINGLE = [f"{begin}openblas_set_num_threads{end}" for begin in ("scipy_", "") for end in ("64_", "")]
+"""Names of OpenBLAS's function that says how many threads it may take."""
 
 
 def may_copy() -> bool:
     """Return whether a copy of this process can do work of its own."""
     if os.environ.get(FORK) == "0" or len(sys._current_frames()) > 1 or not PATCHING.isdisjoint(sys.modules):
         return False
-    return resident()[0] <= RESIDENT_MAX
+    return resident()[0] <= RESIDENT_MAX and not any(pool in path for path in _libraries() for pool in POOLS)
+
+
+def _libraries() -> set[str]:
+    """Return the paths of all files that are mapped."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        return {line[at:].rstrip() for line in maps if (at := line.find("/")) >= 0}
 
 
 def copied(work: Callable[[], int], writes: int, terminal: int | None) -> int:
@@ -109,3 +119,11 @@ def _leave_settings() -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.seterr(divide="warn", over="warn", under="ignore", invalid="warn")
+    import ctypes  # numpy has imported it
+
+    for path in _libraries():
+        if "openblas" in path:
+            library = ctypes.CDLL(path)
+            for name in _SINGLE:
+                if hasattr(library, name):
+                    getattr(library, name)(1)  # others would wait for work on CPUs that are wanted

@@ -62,6 +62,7 @@ CAUSES = {
     "much memory": "forking.RESIDENT_MAX = 1 << 20",
     "other threads": "sys.modules['gevent'] = os",
     "asked for": "os.environ[forking.FORK] = '0'",
+    "a pool of threads": "forking._libraries = lambda: {'/usr/lib/libgomp.so.1'}",
 }
 
 
@@ -133,6 +134,26 @@ def test_what_the_program_has_open_stays_its_own(model: Path) -> None:
     assert said[-1].startswith("copy")
     assert "new" not in said[-1]
     assert sorted(log.read_text().split()) == ["1", "ended", "exit", "pending", "printed"]
+
+
+BLAS = """
+import ctypes
+def threads():
+    libraries = [ctypes.CDLL(path) for path in forking._libraries() if "openblas" in path]
+    asked = [name.replace("set", "get") for name in forking._SINGLE]
+    return [getattr(library, name)() for library in libraries for name in asked if hasattr(library, name)]
+def work():
+    print(*threads(), flush=True)
+    return int(not np.allclose(np.ones((500, 500)) @ np.ones((500, 500)), 500))
+before = threads()
+status, said = kept_artifacts._said(lambda writes: forking.copied(work, writes, None), None)
+print(status, said.split() == [b"1"] * len(before), before == threads())
+"""
+
+
+def test_products_take_one_thread(tmp_path: Path) -> None:
+    """OpenBLAS's others waited for work on CPUs that the process beside and the session wanted."""
+    assert run(BLAS, tmp_path / "m.onnx") == ["0 True True"]
 
 
 PIPE = """
