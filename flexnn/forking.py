@@ -101,7 +101,7 @@ def _leave_files(writes: int, terminal: int | None) -> None:
             with contextlib.suppress(OSError):  # that of the list itself
                 os.close(int(name))
     _held.extend((sys.stdin, sys.stdout, sys.stderr))
-    sys.stdin = None  # type: ignore[assignment]
+    sys.stdin = None
     sys.stdout = sys.stderr = os.fdopen(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
 
 

@@ -90,7 +90,7 @@ def import_messages() -> None:
 def _unused_messages() -> tuple[str, ...]:
     """Return the modules that protobuf does without, if its messages are those in C."""
     with contextlib.suppress(Exception):
-        from google.protobuf.internal import api_implementation
+        from google.protobuf.internal import api_implementation  # type: ignore[import-untyped]
 
         if api_implementation.Type() == "upb" and os.environ.get(WHOLE) != "1":
             return (PROTOBUF,)
