@@ -63,7 +63,7 @@ def test_numpy_is_whole_for_who_asks_for_the_rest() -> None:
 
 @pytest.mark.parametrize("way", ["upb", "python"])
 def test_messages_work_without_those_in_python(way: str) -> None:
-    """Where protobuf computes in Python, its messages are those that would be left out."""
+    """Messages in Python are those that protobuf uses where it has none in C."""
     modules, *rest = said(MESSAGES, PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=way)
     assert rest == ["True ['name:', '\"a\"', 'i:', '3']", "['ir_version:', '8']"]
     assert (lightly.PROTOBUF in modules) == (way == "python")
