@@ -4,6 +4,8 @@ from __future__ import annotations
 
 TEXT_MAX = 2000
 """Most characters of a message: names in a file may be long."""
+ERROR, DEFECT = "error: ", "error: internal: "
+"""Beginnings of the line by which a process says what is wrong, and of one that shows a defect of ours."""
 
 
 def printable(text: str, most: int = TEXT_MAX) -> str:

@@ -22,7 +22,7 @@ from flexnn._core import OpenFile
 from flexnn._core import _core as extension
 from flexnn.apart import LOOK_SECONDS
 from flexnn.artifact.format import VERSION, ArtifactError, is_onnx
-from flexnn.errors import CompileError, FlexNNError
+from flexnn.errors import DEFECT, ERROR, CompileError, FlexNNError
 from flexnn.files import cache_folder, held, own_folder, read_own
 
 ENTRY_BYTES_MAX = 1 << 20
@@ -36,10 +36,12 @@ how long that may take: after that, the process is taken for dead and the artifa
 
 TRIES = 3
 """Most times that an artifact is made because it changed, or was removed, before it could be opened."""
-START = """import sys
+MAKER = "flexnn.maker"
+"""Module of that process, which imports this one."""
+START = f"""import sys
 flexnn = sys.modules["flexnn"] = type(sys)("flexnn")
 flexnn.__path__ = sys.argv[1:-1]
-from flexnn.maker import start
+from {MAKER} import start
 start()"""
 """The program of that process. It does without what the package's own module imports, which is for sessions."""
 TERMINAL = 9
@@ -224,14 +226,22 @@ def _made(
     shown = shown and sys.stderr is not None and sys.stderr.isatty()
     bound = {name: list(dims) for name, dims in shapes.items()}
     asked = {"model": model, "shapes": bound, "note": note or "", "terminal": TERMINAL if shown else None}
-    status, said = spawned([*maker(), json.dumps(asked)], shown=shown, heard=heard)
-    lines = said.decode("utf-8", "surrogateescape").strip().splitlines() or [f"compiling ended with status {status}"]
-    if status or lines[-1].startswith("error: "):
-        raise CompileError(lines[-1].removeprefix("error: "))
-    name = os.path.basename(lines[-1])
+    last = copied(asked, shown=shown, heard=heard)
+    if not last.endswith(ARTIFACT) and (DEFECT in last or not last.startswith(ERROR)):
+        status, said = spawned([*maker(), json.dumps(asked)], shown=shown, heard=heard)
+        last = _last_line(said)
+        if status and not last.startswith(ERROR):
+            last = f"{ERROR}{last or f'compiling ended with status {status}'}"
+    if last.startswith(ERROR):
+        raise CompileError(last.removeprefix(ERROR))
+    name = os.path.basename(last)
     if not name.endswith(ARTIFACT):
         raise OSError(errno.EIO, "compiling printed no artifact", model)
     return name
+
+
+def _last_line(said: bytes) -> str:
+    return said.decode("utf-8", "surrogateescape").rstrip().rpartition("\n")[2]
 
 
 def maker() -> list[str]:
@@ -267,8 +277,7 @@ def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = No
     """
     import signal  # few sessions run a process
 
-    reads, writes = os.pipe()
-    try:
+    def begin(writes: int) -> int:
         actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
         actions.append((os.POSIX_SPAWN_DUP2, writes, 1))  # first: the pipe may have the number TERMINAL
         if shown:
@@ -276,7 +285,39 @@ def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = No
         actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
         environment = {**os.environ, **ALONE}
         usual = [signal.SIGCHLD]  # where it is ignored, as daemons do, the system keeps no status of processes that end
-        process = os.posix_spawn(command[0], command, environment, file_actions=actions, setsigdef=usual)
+        return os.posix_spawn(command[0], command, environment, file_actions=actions, setsigdef=usual)
+
+    return _said(begin, heard)
+
+
+def copied(asked: dict[str, Any], *, shown: bool = False, heard: Heard | None = None) -> str:
+    """Have a copy of this process make the artifact that is ``asked`` for; return the last line that it prints, ""
+    where none is made. ``shown`` and ``heard`` are as for ``spawned``.
+    """
+    from flexnn import forking  # few sessions run a process
+
+    def work() -> int:
+        import importlib
+
+        return int(importlib.import_module(MAKER).main(asked))
+
+    if not forking.may_copy():
+        return ""
+    try:
+        status, said = _said(lambda writes: forking.copied(work, writes, TERMINAL if shown else None), heard)
+    except (OSError, RuntimeError):  # no memory or number is left for a process, or this is an inner interpreter
+        return ""
+    last = _last_line(said)
+    return last if not status or last.startswith(ERROR) else ""
+
+
+def _said(begin: Callable[[int], int], heard: Heard | None) -> tuple[int, bytes]:
+    """Wait for a process that ``begin`` starts, which prints to the descriptor that it is given; return its status, and
+    all that it printed. ``heard`` is called with the first line while the process runs.
+    """
+    reads, writes = os.pipe()
+    try:
+        process = begin(writes)
         os.close(writes)
         writes = -1
         said = b""

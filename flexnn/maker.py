@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib.util
+import importlib
 import json
 import os
 import resource
@@ -21,7 +21,8 @@ from _thread import start_new_thread
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from flexnn.errors import one_line, printable
+from flexnn.errors import DEFECT, ERROR, one_line, printable
+from flexnn.lightly import complete, import_messages, import_numpy, lighten
 from flexnn.system.limits import Limits
 
 if TYPE_CHECKING:
@@ -45,25 +46,25 @@ _GARBAGE = 50_000, 20, 50
 """Thresholds of the garbage collector: compiling makes little garbage in cycles."""
 
 
-def main() -> int:
-    """Make what the last argument asks for; return the exit status."""
-    _lighten("onnx", "onnx_pb")
-    core = _lighten("flexnn._core", "_core")
+def main(asked: dict[str, Any]) -> int:
+    """Make what is asked for; return the exit status."""
+    import_messages()
+    core = lighten("flexnn._core", "_core")
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
     status = 2
     rest = None
     try:
-        text, rest = _made(json.loads(sys.argv[-1]), core)
+        text, rest = _made(asked, core)
         status = 0
     except (ValueError, OSError) as error:
-        text = f"error: {one_line(error)}"
+        text = f"{ERROR}{one_line(error)}"
     except MemoryError:
-        text = "error: out of memory"
+        text = f"{ERROR}out of memory"
     except KeyboardInterrupt:
-        text = "error: interrupted"
+        text = f"{ERROR}interrupted"
     except Exception as error:  # a defect of ours: still one line, no traceback
-        text = f"error: internal: {type(error).__name__}: {one_line(error)}"
+        text = f"{DEFECT}{type(error).__name__}: {one_line(error)}"
     print(printable(text), flush=True)
     if rest is not None and _goes_on():
         time.sleep(LATER_AFTER)
@@ -87,30 +88,6 @@ def _goes_on() -> bool:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
     return True
-
-
-def _lighten(name: str, module: str) -> ModuleType | None:
-    """Let importing the package ``name`` make, in this process, only the names of one module of it: what the package's
-    own module imports beside that takes longer than reading a small model. The others can be imported by name. Return
-    the package; None: it is not installed, or made in another way.
-    """
-    try:
-        spec = importlib.util.find_spec(name)
-        assert spec is not None
-        package = sys.modules[name] = importlib.util.module_from_spec(spec)
-        found = importlib.import_module(f"{name}.{module}")
-        vars(package).update({key: value for key, value in vars(found).items() if not key.startswith("_")})
-    except Exception:
-        sys.modules.pop(name, None)
-        return None
-    return package
-
-
-def _complete(package: ModuleType) -> None:
-    """Run the own module of a package that was lightened."""
-    assert package.__spec__ is not None
-    assert package.__spec__.loader is not None
-    package.__spec__.loader.exec_module(package)
 
 
 def _beside(model: str) -> Beside | None:
@@ -152,8 +129,9 @@ def _made(asked: dict[str, Any], core: ModuleType | None) -> tuple[str, Callable
     shapes = {str(name): tuple(dims) for name, dims in asked["shapes"].items()}
     may_leave = _may_leave()
     beside = _beside(model) if may_leave else None
+    import_numpy()
     if core is not None:
-        _complete(core)
+        complete(core)
     start_new_thread(_load, ())
     from flexnn.keeping import Waited, keep
 
@@ -172,5 +150,5 @@ def _made(asked: dict[str, Any], core: ModuleType | None) -> tuple[str, Callable
 
 
 def start() -> None:
-    """Do what ``main`` does, and end without tidying up."""
-    os._exit(main())
+    """Make what the last argument asks for, and end without tidying up."""
+    os._exit(main(json.loads(sys.argv[-1])))

@@ -14,6 +14,8 @@ Progress = Callable[[str, int, int], None]
 read, with no name.
 """
 _READ_BYTES = 1 << 20
+GGUF_MAGIC = b"GGUF"
+"""The first bytes of a GGUF file."""
 
 
 def check_places(source: str, target: str) -> None:
@@ -34,11 +36,9 @@ def check_regular(source: str) -> None:
 
 def is_gguf(path: str) -> bool:
     """Return whether a file is a GGUF file: its first bytes say so. Raises OSError, CompileError."""
-    from flexnn.llm import gguf_file  # other models do without
-
     check_regular(path)
     with open(path, "rb") as file:
-        return gguf_file.is_gguf(file.read(4))
+        return file.read(len(GGUF_MAGIC)) == GGUF_MAGIC
 
 
 def checked_rows(source: str, rows: str | None) -> str | None:

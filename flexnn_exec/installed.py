@@ -23,15 +23,18 @@ def folders() -> list[str]:
 
 def version() -> str | None:
     """Return the version of an installed onnxruntime; None: there is none."""
-    for folder in folders():
+    found = folders()
+    if not found:
+        return None
+    for folder in found:
         for name in os.listdir(os.path.dirname(folder)):
             if name.startswith(f"{NAME}-") and name.endswith(_METADATA):
                 return name[len(NAME) + 1 : -len(_METADATA)]
     from importlib import metadata  # it takes as long to import as FlexNN
 
     finder = metadata.MetadataPathFinder()
-    found = finder.find_distributions(metadata.DistributionFinder.Context(name=NAME))
-    return next((distribution.version for distribution in found), None)
+    known = finder.find_distributions(metadata.DistributionFinder.Context(name=NAME))
+    return next((distribution.version for distribution in known), None)
 
 
 _real: dict[str, ModuleType] = {}

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # bench and tests; last, so that the installed flexnn wins
 os.environ["FLEXNN_PROFILE"] = "analytic"
 os.environ["FLEXNN_CACHE"] = "64MiB"  # of artifacts that sessions of ONNX files leave
+os.environ["FLEXNN_FORK"] = "0"  # processes of tests are full of what others left there
 os.environ["FLEXNN_LATER"] = "0"  # what an artifact holds does not depend on when a test looks
 settings.register_profile("slow machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("slow machine")

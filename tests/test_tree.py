@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import flexnn
+from flexnn.graph import contrib
 from flexnn.graph.evaluate import EVALUATORS
 from flexnn.graph.lower import LOWERINGS
 
@@ -37,12 +38,14 @@ MAY_IMPORT = {
     "planning": {"quick_dataclass", "_core", "errors", "garbage", "graph", "units"},
     "regions": {"quick_dataclass", "errors", "graph"},
     "measure": {"quick_dataclass", "_core", "artifact", "files", "graph", "median", "planning"},
-    "model_files": {"errors", "llm"},
+    "model_files": {"errors"},
     "open_contents": {"artifact", "graph", "regions"},
     "compiler": {"errors", "garbage", "graph", "artifact", "llm", "model_files", "narrowing", "open_contents", "units"},
-    "llm": {"quick_dataclass", "errors", "graph", "planning", "session", "units"},
+    "llm": {"quick_dataclass", "errors", "graph", "model_files", "planning", "session", "units"},
     "narrowing": {"quick_dataclass", "_core", "artifact", "errors", "graph", "planned", "regions", "session", "units"},
-    "kept_artifacts": {"_core", "apart", "artifact", "errors", "files", "graph"},
+    "lightly": set(),
+    "forking": {"system"},
+    "kept_artifacts": {"_core", "apart", "artifact", "errors", "files", "forking", "graph"},
     "keeping": {
         "quick_dataclass",
         "_core",
@@ -114,7 +117,7 @@ MAY_IMPORT = {
     "report": {"quick_dataclass", "_core", "errors", "graph", "planning", "units"},
     "__init__": {"artifact", "compiler", "errors", "graph", "llm", "planned", "planning", "pool", "session"},
     "__main__": {"cli"},
-    "maker": {"cli", "errors", "graph", "keeping", "system"},
+    "maker": {"cli", "errors", "graph", "keeping", "lightly", "system"},
     "ort": {
         "__init__",
         "_core",
@@ -158,7 +161,7 @@ MAY_IMPORT = {
 COMPILE_TIME = {"onnx", "google"}
 MAY_IMPORT_ONNX = {
     "standard",
-    *(f"{n}.py" for n in "backend beside declared importer node_order onnx_file tensors texts".split()),  # noqa: SIM905
+    *(f"{n}.py" for n in "backend beside declared importer lightly node_order onnx_file tensors texts".split()),  # noqa: SIM905
 }
 
 
@@ -443,6 +446,7 @@ def test_no_module_is_dead() -> None:
     imported = {name for own, path in modules.items() for name in _imported_modules(path, modules) - {own}}
     for registry in (EVALUATORS, LOWERINGS):
         imported |= {f"{registry._package}.{module}" for module in registry._modules.values()}
+    imported |= {f"{contrib.__name__}.{module}" for names in contrib.MODULES.values() for module in names}
     passes = "flexnn.graph.passes"
     imported |= {f"{passes}.{module}" for module in re.findall(r'_of_bytes\("(\w+)"', modules[passes].read_text())}
     packages = {name.rpartition(".")[0] for name in imported}  # importing a module imports its package

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.cli import cli
-from flexnn.graph.contrib import EXPANSIONS
+from flexnn.graph.contrib import expanded
 from flexnn.graph.contrib.expansion import DOMAIN
 
 HEAD = '''"""Operators of com.microsoft as onnxruntime {version} states them: attributes, inputs, outputs, types.
@@ -28,7 +28,7 @@ def records() -> str:
     import onnxruntime
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
-    wanted = {name for domain, name in EXPANSIONS if domain == DOMAIN}
+    wanted = expanded(DOMAIN)
     schemas = {s.name: s for s in get_all_operator_schema() if s.domain == DOMAIN and s.name in wanted}
     lines = [HEAD.format(version=onnxruntime.__version__)]
     lines.append("RECORDS: dict[str, tuple[str, str, str]] = {")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.descriptor import Descriptor
@@ -11,6 +12,9 @@ from flexnn.graph.ir import DTYPES, Weight
 from flexnn.quick_dataclass import quick_dataclass
 
 from .format import ArtifactError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @quick_dataclass(frozen=True, slots=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn._core import crc32c
 from flexnn.files import replacing
@@ -21,6 +20,9 @@ from .format import GRAPH, HEADER_BYTES, MODEL, ArtifactError, Header, page_up
 from .model_section import StoredModel, dump_stored, weight_key
 from .reader import check_graph
 from .section import dump_graph
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 WRITE_BYTES = 512 << 10
 """Bytes that are written at once. The page cache keeps a file in units of what was written at once, up to some MiB, and

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from .contrib import EXPANSIONS
+from .contrib import expanded
 from .evaluate import EVALUATORS
 from .lower import LOWERINGS, OWN
 
@@ -36,9 +36,9 @@ def supported(domain: str = "") -> dict[str, Support]:
     """Return the supported operators of ``domain``, by name in alphabetical order."""
     if domain in DEFAULT_DOMAINS:
         known = {name for name in (*LOWERINGS, *EVALUATORS) if "." not in name}
-        known |= {*CONTROL_FLOW, "Constant", *(name for owner, name in EXPANSIONS if not owner)}
+        known |= {*CONTROL_FLOW, "Constant", *expanded("")}
     else:
-        known = {name for owner, name in EXPANSIONS if owner == domain}
+        known = set(expanded(domain))
     return support(sorted(known), domain)
 
 
@@ -46,7 +46,7 @@ def _support(name: str, domain: str) -> Support:
     own = domain in DEFAULT_DOMAINS
     if own and (name in LOWERINGS or name in PARTED or name == "Constant"):
         return "native"
-    if ("" if own else domain, name) in EXPANSIONS:
+    if name in expanded("" if own else domain):
         return "rewritten"
     if not own:
         return "unsupported"

@@ -9,7 +9,7 @@ import onnx
 from onnx import AttributeProto
 
 from .alike import share_equal
-from .contrib import EXPANSIONS, Expansion, Shared
+from .contrib import Expansion, Shared, expanded
 from .declared import DIM_MAX, declared_port
 from .ir import RANK_MAX, GraphError, WeightSource
 from .labels import Labels
@@ -82,7 +82,7 @@ class _Importer:
 
     def _expanded(self, node: ModelNode, graph: ModelGraph) -> list[ModelNode]:
         """The nodes that stand for one of another domain; else the node."""
-        if (node.domain, node.op_type) in EXPANSIONS:
+        if node.op_type in expanded(node.domain):
             return Expansion(node, graph, self.constants, self._counted, self.shared).run()
         if node.op_type == "Identity" and not node.domain and node.input[:1] and node.input[0] in self.shared.sequences:
             self.shared.sequences[node.output[0]] = self.shared.sequences[node.input[0]]

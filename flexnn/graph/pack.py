@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 from math import prod
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.quick_dataclass import quick_dataclass
@@ -25,6 +25,9 @@ from .ir import Attr, GraphError, WeightSource
 from .panels import NR, conv_cin_panel, is_narrow
 from .rounding import Rounded, exactly, integer_bytes, rounded, scale_bytes, shared_bytes, widened
 from .weight_form import FORMS, PanelLayout, WeightForm
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 CIN_BLOCK = 64
 """Input channels that a panel keeps together over all taps (docs/decisions/0001)."""
@@ -35,7 +38,7 @@ STORED_AS = "f32"
 _WIDER = {"q4k": "q4mf", "q5k": "s8mf", "q6k": "s8b16f", "q5": "s8bf", "q5m": "s8mf"}
 """The form with scales of 32 bits that holds what one of fewer bits does, where another letter does not say it."""
 
-F32 = NDArray[np.float32]
+F32: TypeAlias = "NDArray[np.float32]"
 
 
 @quick_dataclass(slots=True)

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn.quick_dataclass import quick_dataclass
 
 from .ir import Attr, GraphError, WeightSource
 from .panels import NR
 
-F32 = NDArray[np.float32]
-I8 = NDArray[np.int8]
-I32 = NDArray[np.int32]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+F32: TypeAlias = "NDArray[np.float32]"
+I8: TypeAlias = "NDArray[np.int8]"
+I32: TypeAlias = "NDArray[np.int32]"
 
 
 @quick_dataclass(slots=True)

@@ -7,16 +7,18 @@ dimension.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .ir import GraphError
 from .panels import NR
 from .weight_form import GROUP, WeightForm, groups_of
 
-F32 = NDArray[np.float32]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+F32: TypeAlias = "NDArray[np.float32]"
 
 _SHRUNK = np.array([1.0, 0.95, 0.9, 0.85, 0.8], np.float32)
 """Parts of the range of a block of 4 bits that are tried: the largest weights are cut off where others gain more."""

@@ -16,9 +16,9 @@ import numpy as np
 
 from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.stated import NAME_MAX, TENSOR_BYTES_MAX, GraphError
+from flexnn.model_files import GGUF_MAGIC
 from flexnn.quick_dataclass import quick_dataclass
 
-MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 KEYS_MAX = 4096
 TENSORS_MAX = 1 << 16
@@ -126,11 +126,6 @@ class GgufFile:
         return value
 
 
-def is_gguf(head: bytes) -> bool:
-    """Return whether a file that begins so is a GGUF file."""
-    return head[:4] == MAGIC
-
-
 def open_gguf(path: str) -> GgufFile:
     """Open the file at ``path``. Raises OSError, or GraphError with one line saying what is malformed."""
     opened = GgufFile(Descriptor(path, os.O_NONBLOCK))  # a FIFO must not make us wait
@@ -145,7 +140,7 @@ def open_gguf(path: str) -> GgufFile:
 
 def _read_head(opened: GgufFile) -> None:
     cursor = _Cursor(opened.file)
-    if opened.file.size < len(MAGIC) or cursor.take(len(MAGIC)) != MAGIC:
+    if opened.file.size < len(GGUF_MAGIC) or cursor.take(len(GGUF_MAGIC)) != GGUF_MAGIC:
         raise GraphError("not a GGUF file: text needs its tokenizer")
     version = cursor.whole("<I")
     if version not in _VERSIONS:

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
@@ -32,6 +31,9 @@ from flexnn.quick_dataclass import quick_dataclass
 
 from .errors import PlanError
 from .types import Program
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @quick_dataclass(slots=True)

@@ -27,6 +27,7 @@ fx_x86_features fx_x86_features_here(void) {
     f.avx2 = fma && (b & bit_AVX2);
     f.avx512 = f.avx2 && (saved & SAVES_ZMM) == SAVES_ZMM && (b & wide) == wide;
     f.vnni = f.avx512 && (c & bit_AVX512VNNI);
+    f.clflushopt = !!(b & bit_CLFLUSHOPT);
     f.vpclmulqdq = f.avx512 && f.pclmul && (c & bit_VPCLMULQDQ);
     return f;
 }

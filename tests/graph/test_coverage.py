@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from flexnn.graph import GraphError, support, supported
-from flexnn.graph.contrib import EXPANSIONS
+from flexnn.graph import GraphError, contrib, support, supported
+from flexnn.graph.contrib import MODULES, expanded
 from flexnn.graph.evaluate import EVALUATORS
 from flexnn.graph.lower import LOWERINGS
 from tests.support.compare import load, model_of
@@ -42,11 +43,29 @@ def test_supported_names_all_that_is_and_no_more(domain: str) -> None:
     known = support(onnx_names(domain), domain)
     assert {name for name, how in known.items() if how != "unsupported"} <= listed.keys()
     if domain:
-        assert listed == {name: "rewritten" for owner, name in sorted(EXPANSIONS) if owner == domain}
+        assert listed == dict.fromkeys(sorted(expanded(domain)), "rewritten")
     else:
         standard = {name for name in (*LOWERINGS, *EVALUATORS) if "." not in name}
-        rewritten = {name for owner, name in EXPANSIONS if not owner}
-        assert listed.keys() == {*standard, *rewritten, "If", "Loop", "Scan", "Constant"}
+        assert listed.keys() == {*standard, *expanded(""), "If", "Loop", "Scan", "Constant"}
+
+
+def test_expansions_are_imported_with_their_domain() -> None:
+    """A module that no domain names would have its operators refused."""
+    folder = Path(contrib.__file__).parent
+    named = [name for names in MODULES.values() for name in names]
+    assert sorted(named) == sorted({path.stem for path in folder.glob("*.py")} - {"__init__", "expansion"})
+    script = """
+import sys
+from flexnn.graph import contrib
+def found():
+    return sorted(n.rpartition(".")[2] for n in sys.modules if n.startswith("flexnn.graph.contrib.") and "exp" not in n)
+before, names = found(), [contrib.expanded(""), contrib.expanded("elsewhere")]
+print(before, "NonZero" in names[0], len(names[1]), found())
+for domain in contrib.MODULES:
+    print(sorted(contrib.expanded(domain)) == sorted(n for owner, n in contrib.expansion.EXPANSIONS if owner == domain))
+"""
+    said = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == [f"[] True 0 {sorted(MODULES[''])}", *["True"] * len(MODULES)]
 
 
 def test_domains_are_told_apart() -> None:

@@ -6,19 +6,26 @@ Of the default domain, those whose output has as many elements as the data say (
 (integers.py).
 """
 
-from . import (  # noqa: F401 (each registers its operators)
-    classic,
-    encoders,
-    fused,
-    grouped_query,
-    integers,
-    plain,
-    quantised,
-    selection,
-    sequences,
-    support_vectors,
-    trees,
-)
-from .expansion import EXPANSIONS, Expansion, Shared
+from functools import cache
+from importlib import import_module
 
-__all__ = ["EXPANSIONS", "Expansion", "Shared"]
+from .expansion import DOMAIN, EXPANSIONS, Expansion, Shared
+
+__all__ = ["Expansion", "Shared", "expanded"]
+
+MODULES = {
+    "": ("integers", "selection", "sequences"),
+    DOMAIN: ("fused", "grouped_query", "plain", "quantised"),
+    "ai.onnx.ml": ("classic", "encoders", "support_vectors", "trees"),
+}
+"""Modules that register the expansions of a domain."""
+
+
+@cache
+def expanded(domain: str) -> frozenset[str]:
+    """Return the operators of a domain that have expansions, whose modules are imported now: most models have operators
+    of one domain only.
+    """
+    for module in MODULES.get(domain, ()):
+        import_module(f"{__name__}.{module}")
+    return frozenset(name for owner, name in EXPANSIONS if owner == domain)

@@ -25,6 +25,7 @@ typedef struct fx_x86_features {
     unsigned avx512 : 1;     /* F, DQ, VL and BW */
     unsigned vnni : 1;       /* on 512 bits */
     unsigned vpclmulqdq : 1; /* on 512 bits */
+    unsigned clflushopt : 1;
 } fx_x86_features;
 
 /* Features count only if the system saves their registers. */
