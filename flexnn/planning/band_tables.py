@@ -97,7 +97,7 @@ class _Row(NamedTuple):
     height: int
     images: int
     work: int
-    """That of one image."""
+    """Multiplications of one image."""
     uses: tuple[tuple[int, tuple[int, ...]], ...]
     """Root of each use, and what else the tables say of it."""
 

@@ -137,7 +137,7 @@ def test_random_graphs(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_tables_do_not_depend_on_graphs_before(seed: int) -> None:
-    """What is known of nodes that graphs have in common is told by nodes, tensors and how far apart rows lie."""
+    """Tables told with those of other graphs are the same as alone."""
     graph = random_graph(seed)
     ways = Ways(graph, _costs_of(graph), _costs_of)
     for _, way in ways.all():
