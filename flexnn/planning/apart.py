@@ -13,7 +13,7 @@ from flexnn.graph.operators import OPERATORS
 
 from .band_tables import part_of
 from .layout import Blocks
-from .types import Costs
+from .types import Costs, Lives
 
 WAITS = 4
 """Fewest nodes between a part and the reader of the whole, for which it is kept apart."""
@@ -23,7 +23,7 @@ LARGE = 0.02
 """Smallest storage of a concatenation, as a fraction of the most bytes alive at once."""
 
 
-def apart(graph: Graph, costs: Costs, *, over: bool = False) -> Graph:
+def apart(graph: Graph, costs: Costs | Lives, *, over: bool = False) -> Graph:
     """Return the graph with waiting parts of large concatenations in storage of their own; the same graph where there
     are none. ``over``: a part is written over a map that ends with it, where its node may do so.
     """
@@ -148,9 +148,10 @@ def _dying(graph: Graph, tensors: set[int], full: Tensor) -> int:
     return min(dying, key=lambda root: dying[root], default=-1)
 
 
-def sums_apart(graph: Graph, costs: Costs) -> Graph:
+def sums_apart(graph: Graph, costs: Costs | Lives, *, waiting: bool = False) -> Graph:
     """Return the graph with storage of their own for sums that are written over a map which other nodes read by then: a
     band of rows would write over rows that the next band reads. The same graph where there are none beside large maps.
+    ``waiting``: for sums over large maps that waited for them instead, which can leave memory meanwhile.
     """
     most = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).bound
     sizes = dict(zip(costs.roots, costs.root_bytes, strict=True))
@@ -182,7 +183,11 @@ def sums_apart(graph: Graph, costs: Costs) -> Graph:
             root in roots[index]
             and others
             and graph.tensors[node.outputs[0]].size == graph.tensors[root].size
-            and max(sizes.get(outputs[i], 0) for i in between) > max(BESIDE * most, sizes.get(root, most))
+            and (
+                len(between) >= WAITS and sizes.get(root, 0) > LARGE * most
+                if waiting
+                else max(sizes.get(outputs[i], 0) for i in between) > max(BESIDE * most, sizes.get(root, most))
+            )
         ):
             now[root] = len(tensors)
             tensors.append(replace(graph.tensors[root], name=f"{graph.tensors[root].name}.sum"))

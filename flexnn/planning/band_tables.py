@@ -62,10 +62,11 @@ class Walk(NamedTuple):
 
 
 class Walks(Sequence[Walk | None]):
-    """Records of what is known of each node of a graph, found anew each time: it is large, and few nodes are walked."""
+    """Records of what is known of each node of a graph, found when they are asked for: few nodes are walked."""
 
     def __init__(self, tables: BandTables, graph: Graph) -> None:
         self._tables, self._graph = tables, graph
+        self._found: dict[int, Walk | None] = {}
 
     def __len__(self) -> int:
         return len(self._graph.nodes)
@@ -78,15 +79,43 @@ class Walks(Sequence[Walk | None]):
 
     def __getitem__(self, index: int | slice) -> Walk | list[Walk | None] | None:
         if isinstance(index, slice):
-            return [self._tables.walk_of(self._graph, i) for i in range(len(self))[index]]
-        return self._tables.walk_of(self._graph, range(len(self))[index])
+            return [self._at(i) for i in range(len(self))[index]]
+        return self._at(range(len(self))[index])
+
+    def _at(self, index: int) -> Walk | None:
+        if index not in self._found:
+            self._found[index] = self._tables.walk_of(self._graph, index)
+        return self._found[index]
+
+
+class _Row(NamedTuple):
+    """A node's part of the tables, the same wherever its tensors and the rows of their roots are."""
+
+    facts: tuple[object, ...]
+    """All that it depends on."""
+    node: Node
+    height: int
+    images: int
+    work: int
+    """Multiplications of one image."""
+    uses: tuple[tuple[int, tuple[int, ...]], ...]
+    """Root of each use, and what else the tables say of it."""
+
+
+SeenRows = dict[tuple[int, bool], _Row]
+"""Parts of the tables, by the address of their nodes and by whether rows are images: graphs that are searched one after
+the other have most nodes in common.
+"""
 
 
 class BandTables:
-    """Facts about a graph's nodes and roots. ``by_images``: rows are images, whole ones, or depths of a volume."""
+    """Facts about a graph's nodes and roots. ``by_images``: rows are images, whole ones, or depths of a volume;
+    ``seen``: parts of other graphs' tables.
+    """
 
-    def __init__(self, *, by_images: bool = False) -> None:
+    def __init__(self, *, by_images: bool = False, seen: SeenRows | None = None) -> None:
         self._by_images = by_images
+        self._seen: SeenRows | None = {} if seen is None else seen
         self._pitch: dict[int, int] = {}
         self._roots: list[int] = []
         """Root of each tensor."""
@@ -100,8 +129,8 @@ class BandTables:
         self._roots = _roots(graph)
         self._find_pitches(graph)
         walks = Walks(self, graph)
-        tables = self._tables(graph, costs, walks)
-        self._roots, self._axes = [], {}  # of many graphs that are searched, few are written out
+        tables = self._tables(graph, costs)
+        self._roots, self._axes, self._seen = [], {}, None  # of many graphs that are searched, few are written out
         return walks, tables
 
     # ---- pitches ----
@@ -251,7 +280,7 @@ class BandTables:
 
     # ---- tables ----
 
-    def _tables(self, graph: Graph, costs: Costs, walks: Walks) -> tuple[I64, I64, I64]:
+    def _tables(self, graph: Graph, costs: Costs) -> tuple[I64, I64, I64]:
         count = len(graph.nodes)
         live = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).live(count).tolist()
         beside = [sum(node_needs(costs, i, -1, 1)) for i in range(count)]
@@ -264,22 +293,37 @@ class BandTables:
             roots.append(self._root(graph, root, size, first, last))
         uses: list[tuple[int, ...]] = []
         nodes = []
-        for index, walk in enumerate(walks):
-            start = len(uses)
-            if walk is not None:
-                for use in walk.uses:
-                    root = self._roots[use.tensor]
-                    if root not in number:
-                        number[root] = len(roots)
-                        roots.append(self._root(graph, root, 0, -1, count))
-                    uses.append(_use_row(graph, number[root], use))
+        for index in range(count):
+            row, start = self._row(graph, index), len(uses)
+            for root, told in row.uses:
+                if root not in number:
+                    number[root] = len(roots)
+                    roots.append(self._root(graph, root, 0, -1, count))
+                uses.append((number[root], *told))
             read = costs.nodes[index].weight_bytes * BYTE_WORK
-            height = graph.tensors[walk.uses[0].tensor].shape[walk.uses[0].axis] if walk else 0
-            own = (walk.images, walk.work // walk.images) if walk else (1, 0)
-            nodes.append(
-                (start, len(uses) - start, height, own[0], beside[index], live[index] + beside[index], own[1], read)
-            )
+            need = live[index] + beside[index]
+            nodes.append((start, len(row.uses), row.height, row.images, beside[index], need, row.work, read))
         return _table(nodes, 8), _table(uses, 11), _table(roots, 5)
+
+    def _row(self, graph: Graph, index: int) -> _Row:
+        """Return a node's part of the tables."""
+        assert self._seen is not None
+        node, key = graph.nodes[index], (id(graph.nodes[index]), self._by_images)
+        touched = (*node.outputs, *node.inputs)
+        roots = [self._roots[tensor] for tensor in touched]
+        facts = *map(graph.tensors.__getitem__, (*touched, *roots)), *map(self._pitch.get, roots)
+        known = self._seen.get(key)
+        if known is None or known.facts != facts:
+            known = self._seen[key] = self._row_of(graph, index, facts)
+        return known
+
+    def _row_of(self, graph: Graph, index: int, facts: tuple[object, ...]) -> _Row:
+        walk, node = self.walk_of(graph, index), graph.nodes[index]
+        if walk is None:
+            return _Row(facts, node, 0, 1, 0, ())
+        height = graph.tensors[walk.uses[0].tensor].shape[walk.uses[0].axis]
+        uses = tuple((self._roots[use.tensor], _use_row(graph, use)) for use in walk.uses)
+        return _Row(facts, node, height, walk.images, walk.work // walk.images, uses)
 
     def _root(self, graph: Graph, root: int, size: int, first: int, last: int) -> tuple[int, ...]:
         pitch = self._pitch.get(root, 0)
@@ -310,10 +354,10 @@ def _table(rows: Sequence[tuple[int, ...]], columns: int) -> I64:
     return np.array(rows, np.int64).reshape(len(rows), columns)
 
 
-def _use_row(graph: Graph, root: int, use: Use) -> tuple[int, ...]:
+def _use_row(graph: Graph, use: Use) -> tuple[int, ...]:
     height = graph.tensors[use.tensor].shape[use.axis] if use.axis >= 0 else 0
     need = use.need
-    return (root, use.at, use.step, use.thick, height, need.num, need.low, need.high, need.den, *use.part)
+    return (use.at, use.step, use.thick, height, need.num, need.low, need.high, need.den, *use.part)
 
 
 def part_of(view: Tensor, whole: Tensor) -> tuple[int, int]:

@@ -10,7 +10,7 @@ budget is the same in processes that measure different rates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 from operator import add, or_
 from typing import NamedTuple
@@ -21,8 +21,9 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 
 from .apart import apart, sums_apart
-from .band_tables import BandTables, Walks, waits_for_whole
+from .band_tables import BandTables, SeenRows, Walks, waits_for_whole
 from .banding import Region, written
+from .costs import lives_of
 from .growing import Pair, more_bytes
 from .order import kept_bytes, ordered
 from .overhead import ADDED_BYTES, STEP_BYTES
@@ -184,57 +185,59 @@ class Way(NamedTuple):
     """Smallest budget as a fraction of that of others, at which it is worth it."""
 
 
-def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], wanted: int = 0) -> Iterator[Way | None]:
-    """Yield the graph with rows of its maps; with images as rows where there are several; with parts of concatenations
-    apart where they wait, over maps that end with them, too; with sums apart from what they add to; and with maps made
-    twice, in another order, where that keeps less alive. The second one has queries made last, where that may spare
-    ``wanted`` bytes; else it is None.
+def _ways(first: Way, costs_of: Callable[[Graph], Costs], seen: SeenRows, wanted: int = 0) -> Iterator[Way | None]:
+    """Yield the graph with rows of its maps (``first``); with images as rows where there are several; with parts of
+    concatenations apart where they wait, over maps that end with them, too; with sums apart from what they add to; and
+    with maps made twice, in another order, where that keeps less alive. The second one has queries made last, where
+    that may spare ``wanted`` bytes; else it is None.
     """
-    yield Way(graph, costs, *BandTables().of(graph, costs))
-    last = graph
+    yield first
+    last, graph, costs = first.graph, first.graph, first.costs
     if any(waits_for_whole(graph, node) for node in graph.nodes):
         from .queries import queries_last  # an import takes memory, and images' graphs have none
 
         last = queries_last(graph, costs, wanted)  # early: who follows a kept plan makes all those before again
-    yield _way(last, costs_of)._replace(worth=WORTH_QUERIES) if last is not graph else None
+    yield _way(last, costs_of, seen)._replace(worth=WORTH_QUERIES) if last is not graph else None
     given = [graph.tensors[t].shape for t in graph.inputs]
     if any(shape[:1] > (1,) or len(shape) == 5 for shape in given):
-        yield Way(graph, costs, *BandTables(by_images=True).of(graph, costs))
+        yield Way(graph, costs, *BandTables(by_images=True, seen=seen).of(graph, costs))
     parted = apart(graph, costs)
     if parted is not graph:
-        yield _way(parted, costs_of)
+        yield _way(parted, costs_of, seen)
         over = apart(graph, costs, over=True)
         if len(over.tensors) < len(parted.tensors):
-            yield _way(over, costs_of)
+            yield _way(over, costs_of, seen)
     summed = sums_apart(parted, costs)
     if summed is not parted:
-        yield _way(summed, costs_of)._replace(worth=WORTH_OTHER)
+        yield _way(summed, costs_of, seen)._replace(worth=WORTH_OTHER)
     base = summed if parted is graph else sums_apart(graph, costs)
-    made = twice(base, costs if base is graph else costs_of(base))
+    made = twice(base, costs if base is graph else lives_of(base))
     spared = ordered(made.graph)
     if made.work or kept_bytes(spared) <= WORTH_ORDER * kept_bytes(graph):
         worth = WORTH_TWICE if made.work else WORTH_OTHER
-        parted = apart(spared, costs_of(spared), over=True)
-        yield _way(parted, costs_of)._replace(work=made.work, worth=worth)
+        parted = apart(spared, lives_of(spared), over=True)
+        yield _way(parted, costs_of, seen)._replace(work=made.work, worth=worth)
 
 
-def _way(graph: Graph, costs_of: Callable[[Graph], Costs]) -> Way:
+def _way(graph: Graph, costs_of: Callable[[Graph], Costs], seen: SeenRows) -> Way:
     costs = costs_of(graph)
-    return Way(graph, costs, *BandTables().of(graph, costs))
+    return Way(graph, costs, *BandTables(seen=seen).of(graph, costs))
 
 
 class Ways:
     """Graphs that are searched in place of one whose costs are known. ``costs_of`` computes costs."""
 
     def __init__(self, graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> None:
-        self.graph, self._costs, self._costs_of = graph, costs, costs_of
+        self.graph, self._costs_of = graph, costs_of
+        self._seen: SeenRows = {}
+        self._first = Way(graph, costs, *BandTables(seen=self._seen).of(graph, costs))
         self._kept: dict[int, Way] = {}
 
     def all(self, wanted: int = 0) -> Iterator[tuple[int, Way]]:
         """Yield all of them with their numbers, and keep them; not that with queries last where it can not spare
         ``wanted`` bytes.
         """
-        for index, way in enumerate(_ways(self.graph, self._costs, self._costs_of, wanted)):
+        for index, way in enumerate(_ways(self._first, self._costs_of, self._seen, wanted)):
             if way is not None:
                 self._kept[index] = way
                 yield index, way
@@ -242,14 +245,15 @@ class Ways:
     def at(self, index: int) -> Way:
         """Return the one with this number. Raises IndexError."""
         if index not in self._kept:
-            found = next(islice(_ways(self.graph, self._costs, self._costs_of), index, None), None)
+            found = next(islice(_ways(self._first, self._costs_of, self._seen), index, None), None)
             if found is None:
                 raise IndexError(index)
             self._kept[index] = found
         return self._kept[index]
 
     def keep(self, indices: Collection[int]) -> None:
-        """Free those with other numbers."""
+        """Free those with other numbers, and what is known of their nodes."""
+        self._seen.clear()
         self._kept = {index: way for index, way in self._kept.items() if index in indices}
 
 
@@ -287,6 +291,16 @@ class _Walk(NamedTuple):
     work: int
     pairs: tuple[Pair, ...] = ()
     """Maps that grow over others."""
+
+    @property
+    def nodes(self) -> slice:
+        """Its nodes, of those of the graph."""
+        return slice(self.first, self.last + 1)
+
+    @property
+    def length(self) -> int:
+        """Number of its nodes."""
+        return self.last - self.first + 1
 
 
 class _Chosen(NamedTuple):
@@ -332,7 +346,8 @@ class Search:
         self._memo = new_memo() if memo is None else memo
         self._plain: dict[tuple[object, ...], _Walk | None] = {}
         self._tables, self._images, self._needs = tables, [node[3] for node in nodes], [node[5] for node in nodes]
-        between = _bytes_between(tables)
+        self._roots: list[list[int]] = tables[2].tolist()
+        between = _bytes_between(self._roots, len(nodes))
         grows = [after - before for before, after in pairwise(between)]
         no_start, no_end = _core.BANDS_NO_START, _core.BANDS_NO_END
         self._ends = [no_end if grown > 0 else no_start if grown < 0 else no_start | no_end for grown in grows]
@@ -378,14 +393,14 @@ class Search:
         the neediest nodes as far as one walk can.
         """
         now = _Chosen(self._needs, [], self._needs, [0] * len(self._needs), max(self._needs, default=0))
-        ends, reached = self._ends if is_wide else now.barred, floor
+        ends, reached = self._ends, floor
         for _ in range(2 * self._regions_max if now.needs else 0):
             worst, most = now.needs.index(now.most), now.most
             if len(now.walks) == self._regions_max or now.barred[worst] or most <= floor:
                 break
             limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, reached
             is_first = int(is_wide and not now.walks)
-            closed = bytes(map(or_, now.barred, ends))
+            closed = bytes(map(or_, now.barred, ends) if is_wide else now.barred)
             key = limits, is_first, worst, closed
             if key not in self._plain:  # a search with maps that grow over others begins as one without
                 self._plain[key] = self._find(self._tables, (*limits, is_first, 0), worst, closed)
@@ -413,20 +428,18 @@ class Search:
     def _added(self, walk: _Walk) -> int:
         """Return how many nodes a walk adds."""
         copies: int = self._images[walk.first] * walk.bands
-        return (walk.last - walk.first + 1) * (copies - 1)
+        return walk.length * (copies - 1)
 
     def _with(self, now: _Chosen, found: _Walk, replaced: _Walk | None = None) -> _Chosen:
         """Return what is chosen with one more walk, in the place of another one, and what nodes need then."""
         walks = [walk for walk in now.walks if walk is not replaced] + [found]
         own, barred = list(now.own), list(now.barred)
         if replaced is not None:
-            for node in range(replaced.first, replaced.last + 1):
-                own[node], barred[node] = self._needs[node], 0
-        for node in range(found.first, found.last + 1):
-            own[node], barred[node] = found.need, 1
+            own[replaced.nodes], barred[replaced.nodes] = self._needs[replaced.nodes], [0] * replaced.length
+        own[found.nodes], barred[found.nodes] = [found.need] * found.length, [1] * found.length
         if not any(walk.pairs for walk in walks):
             return _Chosen(own, walks, own, barred, max(own))
-        more = more_bytes(((walk.first, walk.last, walk.pairs) for walk in walks), self._tables[2], len(own))
+        more = more_bytes(((walk.first, walk.last, walk.pairs) for walk in walks), self._roots, len(own))
         needs = list(map(add, own, more))
         return _Chosen(own, walks, needs, barred, max(needs))
 
@@ -477,10 +490,10 @@ def found_in(way: Way, regions_max: int = REGIONS_MAX, *, joins: bool = True) ->
                 yield found
 
 
-def _bytes_between(tables: tuple[I64, I64, I64]) -> list[int]:
+def _bytes_between(roots: Iterable[Sequence[int]], nodes: int) -> list[int]:
     """Return the bytes of activations that live before each node, and those behind the last one."""
-    change = [0] * (len(tables[0]) + 2)
-    for _, nbytes, first, last, _ in tables[2].tolist():
+    change = [0] * (nodes + 2)
+    for _, nbytes, first, last, _ in roots:
         if nbytes > 0:
             change[first + 1] += nbytes
             change[last + 1] -= nbytes

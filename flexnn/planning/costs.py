@@ -18,7 +18,7 @@ from flexnn.graph.panels import is_narrow
 from flexnn.graph.tables import GATHERS, Table, table_of
 
 from .setting import Setting
-from .types import Costs, NodeCosts, Variant, align_up, room_bytes
+from .types import Costs, Lives, NodeCosts, Variant, align_up, room_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,8 +76,7 @@ def graph_costs(
     tensors = graph.tensors
     roots = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(tensors)]
     weights = [tensors[root].weight for root in roots]
-    number: dict[tuple[Shape, str], int] = {}
-    kinds = [number.setdefault((tensor.shape, tensor.dtype), len(number)) for tensor in tensors]
+    kinds = _kinds(tensors)
     small: dict[int, None] = {}
     nodes, zeros = list[NodeCosts](), 0
     spilled = {spill.root for spill in graph.spills}
@@ -118,6 +117,19 @@ def graph_costs(
     for w in small:
         costs.small_bytes += costs.occupied_bytes(graph.weights[w].offset, graph.weights[w].nbytes)
     return costs
+
+
+def lives_of(graph: Graph) -> Lives:
+    """Return what costs say of a graph's activations."""
+    tensors = graph.tensors
+    roots = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(tensors)]
+    return Lives(**_lives(graph, roots, [tensors[root].weight for root in roots], _kinds(tensors)))
+
+
+def _kinds(tensors: list[Tensor]) -> list[int]:
+    """Return the number of each tensor's shape and type."""
+    number: dict[tuple[Shape, str], int] = {}
+    return [number.setdefault((tensor.shape, tensor.dtype), len(number)) for tensor in tensors]
 
 
 def _lives(graph: Graph, roots: list[int], weights: list[int], kinds: list[int]) -> dict[str, list[int]]:

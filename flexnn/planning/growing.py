@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from flexnn.graph.ir import DTYPES, Graph, Tensor
 
-from .types import I64, Costs
+from .types import Costs
 
 
 class Pair(NamedTuple):
@@ -48,11 +48,12 @@ def _chains(pairs: Iterable[Pair], sizes: Sequence[int]) -> Iterator[_Chain]:
         yield _Chain(places, most)
 
 
-def more_bytes(walks: Iterable[tuple[int, int, Sequence[Pair]]], roots: I64, nodes: int) -> list[int]:
+def more_bytes(
+    walks: Iterable[tuple[int, int, Sequence[Pair]]], rows: Sequence[Sequence[int]], nodes: int
+) -> list[int]:
     """Return the bytes that each node needs beyond those that count the roots one by one, and pairs within their walks.
-    ``walks``: first and last node, and pairs; ``roots``: the table of roots.
+    ``walks``: first and last node, and pairs; ``rows``: those of the table of roots.
     """
-    rows = roots.tolist()
     of_pair = {pair.grows: (first, last, pair) for first, last, pairs in walks for pair in pairs}
     more = [0] * nodes
     for chain in _chains((pair for _, _, pair in of_pair.values()), [row[1] for row in rows]):

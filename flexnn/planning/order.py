@@ -61,17 +61,12 @@ def kept_bytes(graph: Graph) -> int:
     return sum(orders.nbytes[value] * (last[value] - first[value] + 1) for value in first)
 
 
-def _columns(graph: Graph, tensor: int) -> Part:
-    """Return the columns of its root that a tensor touches; a scalar has one."""
-    low, high = part_of(graph.tensors[tensor], graph.tensors[graph.root(tensor)])
-    return low, max(high, low + 1)
-
-
 class _Orders:
     """Orders of a graph's nodes."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._parts: dict[int, Part] = {}
         self.nbytes: list[int] = []
         self.touches = self._find_touches()
         self.needs = self._find_needs()
@@ -79,6 +74,13 @@ class _Orders:
         for index, needed in enumerate(self.needs):
             for other in needed:
                 self.needed_by[other].append(index)
+
+    def _columns(self, tensor: int) -> Part:
+        """Return the columns of its root that a tensor touches; a scalar has one."""
+        if tensor not in self._parts:
+            low, high = part_of(self._graph.tensors[tensor], self._graph.tensors[self._graph.root(tensor)])
+            self._parts[tensor] = low, max(high, low + 1)
+        return self._parts[tensor]
 
     def _find_touches(self) -> list[list[_Touch]]:
         """Return what each node touches. A root that is written in parts counts as many values, as these may wait
@@ -89,7 +91,7 @@ class _Orders:
         for node in graph.nodes:
             for tensor in node.outputs:
                 root = graph.root(tensor)
-                written.setdefault(root, set()).add(_columns(graph, tensor))
+                written.setdefault(root, set()).add(self._columns(tensor))
         values: dict[int, list[tuple[Part, int]]] = {}
         given = {*graph.inputs, *graph.outputs}
         for root, parts in written.items():
@@ -108,7 +110,7 @@ class _Orders:
             found = []
             for tensors, is_written in ((node.outputs, True), (node.inputs, False)):
                 for tensor in tensors:
-                    low, high = _columns(graph, tensor)
+                    low, high = self._columns(tensor)
                     some_values = values.get(graph.root(tensor), ())
                     found += [
                         _Touch(value, is_written) for part, value in some_values if part[0] < high and low < part[1]

@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 from flexnn.graph.ir import Graph
 
-from .apart import apart
+from .apart import apart, sums_apart
 from .band_tables import BYTE_WORK, BandTables
 from .banding import Region, written
 from .bands import COSTS_MAX, SEARCHED_MAX, WORTH_ORDER, Found, Search, Way, found_in
+from .costs import lives_of
 from .order import kept_bytes, ordered
 from .spilling import lowered, spillable, waiting, with_spills
-from .types import Costs
+from .types import Costs, Lives
 
 FORMS = 1.0, 1.15, 1.4, 2.0, 3.0
 """Memory as multiples of the least, within which each form takes the least time for reading, writing and repeating."""
@@ -55,8 +56,7 @@ class SpillForm(NamedTuple):
     def written(self, graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Graph | None:
         """Return the form of the graph, which has these costs; None where it cannot be written."""
         base = ordered(graph) if self.is_reordered else graph
-        base_costs = costs if base is graph else costs_of(base)
-        way = _way(apart(base, base_costs), self.waiting, self.cuts, costs_of)
+        way = _way(_all_apart(base, costs if base is graph else lives_of(base)), self.waiting, self.cuts, costs_of)
         return lowered(written(way.graph, way.costs, way.walks, way.tables, self.regions))
 
 
@@ -82,14 +82,20 @@ def _all_found(
     graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], *, in_bands: bool
 ) -> Iterator[SpillForm]:
     """Yield forms of the graph, and a few of it in an order that keeps less alive, if there is one."""
-    base = apart(graph, costs)
+    base = _all_apart(graph, costs)
     yield from _found(base, costs if base is graph else costs_of(base), costs_of, in_bands=in_bands)
     spared = ordered(graph)
     if spared is graph or kept_bytes(spared) > WORTH_ORDER * kept_bytes(graph):
         return
-    base = apart(spared, costs_of(spared))
+    base = _all_apart(spared, lives_of(spared))
     for form in _found(base, costs_of(base), costs_of, in_bands=in_bands, cuts_max=0):
         yield form._replace(is_reordered=True)
+
+
+def _all_apart(graph: Graph, costs: Costs | Lives) -> Graph:
+    """Return the graph with what waits for a concatenation or a sum in storage of its own."""
+    parted = apart(graph, costs)
+    return sums_apart(parted, costs if parted is graph else lives_of(parted), waiting=True)
 
 
 def _found(

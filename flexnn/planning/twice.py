@@ -18,7 +18,7 @@ from flexnn.graph.operators.rows import Halves
 
 from .band_tables import work_of
 from .layout import Blocks
-from .types import Costs
+from .types import Costs, Lives
 
 LARGE = 0.05
 """Smallest map that is worth it, as a fraction of the most bytes alive at once."""
@@ -40,7 +40,7 @@ class Twice(NamedTuple):
     """Multiplications that are repeated."""
 
 
-def twice(graph: Graph, costs: Costs) -> Twice:
+def twice(graph: Graph, costs: Costs | Lives) -> Twice:
     """Return the graph with reductions of large maps in two nodes, and with maps made twice that are read again; the
     same graph where there are none.
     """

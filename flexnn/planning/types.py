@@ -82,6 +82,15 @@ class NodeCosts:
         return self.panels * self.panel_bytes
 
 
+class Lives(NamedTuple):
+    """A graph's activations, as ``Costs`` have them."""
+
+    roots: list[int]
+    root_bytes: list[int]
+    first_node: list[int]
+    last_node: list[int]
+
+
 @quick_dataclass(slots=True, eq=False)
 class Costs:
     """Sizes, lifetimes and times of a graph, for a number of threads."""

@@ -135,6 +135,17 @@ def test_random_graphs(seed: int) -> None:
             ].tolist()
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_tables_do_not_depend_on_graphs_before(seed: int) -> None:
+    """Tables told with those of other graphs are the same as alone."""
+    graph = random_graph(seed)
+    ways = Ways(graph, _costs_of(graph), _costs_of)
+    for _, way in ways.all():
+        others = [BandTables(by_images=images).of(way.graph, way.costs)[1] for images in (False, True)]
+        assert any(all(map(np.array_equal, way.tables, tables)) for tables in others)
+    assert len(ways._seen) >= len(graph.nodes)
+
+
 def _chain(seed: int, path: Path) -> tuple[int, int]:
     """A model of 4 to 8 windowed layers on a large map, with all that can be at their borders; height and width."""
     rng, numbers = random.Random(seed), np.random.default_rng(seed)

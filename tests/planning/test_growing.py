@@ -139,7 +139,7 @@ def test_chains_of_maps_compute_the_same(
 
 def test_what_a_chain_takes_beyond_what_was_counted() -> None:
     """Three maps: the second one is small, so that its nodes count less than the chain takes."""
-    roots = np.array([(0, 100, 0, 3, 1), (0, 10, 3, 5, 1), (0, 60, 5, 8, 1)], np.int64)
+    roots = [(0, 100, 0, 3, 1), (0, 10, 3, 5, 1), (0, 60, 5, 8, 1)]
     one, other = Pair(0, 1, 20, 120), Pair(1, 2, 30, 60)
     assert more_bytes([(2, 3, [one])], roots, 10) == [20, 20, 0, 0, 110, 110, 0, 0, 0, 0]
     both = more_bytes([(2, 3, [one]), (5, 5, [other])], roots, 10)
