@@ -82,9 +82,9 @@ FX_INLINE void load_two_fours(fx_vi w[2][ABREAST], const unsigned char *from, co
         fx_vi w[2][ABREAST];                                                                                           \
         load_two_fours(w, from, j, G, wtype);                                                                          \
         FX_UNROLL for (int i = 0; i < FX_DIGITS; i++) FX_UNROLL for (int p = 0; p < ABREAST; p++) sum[i][p] =          \
-            FX_DOT_FOUR(sum[i][p], w[0][p], digits[i], 2 * (G), fx_weight_forms[wtype].bits);                                                 \
+            FX_DOT_FOUR(sum[i][p], w[0][p], digits[i], 2 * (G), fx_weight_forms[wtype].bits);                          \
         FX_UNROLL for (int i = 0; i < FX_DIGITS; i++) FX_UNROLL for (int p = 0; p < ABREAST; p++) sum[i][p] =          \
-            FX_DOT_FOUR(sum[i][p], w[1][p], digits[i], 2 * (G) + 1, fx_weight_forms[wtype].bits);                                             \
+            FX_DOT_FOUR(sum[i][p], w[1][p], digits[i], 2 * (G) + 1, fx_weight_forms[wtype].bits);                      \
     } while (0)
 
 /* Adds the products of block n to the totals of ABREAST vectors from j on; b: where its weights are. Scales are loaded

@@ -120,10 +120,10 @@ FX_INLINE void load_fours(fx_vi *w, const unsigned char *from, const unsigned ch
 #define AHEAD_MAX 10240
 
 /* Prefetches what the next panel has in place of this block and its scales, once for all rows. A core's own prefetcher
- * stops at the end of a page, and sees the scales as another stream. A row alone needs it in L1. */
+ * stops at the end of a page, and sees the scales as another stream. A row alone needs it in L1 on NEON. */
 FX_INLINE void ask_ahead(const unsigned char *ahead, const int bytes, const int R) {
     FX_UNROLL for (int line = 0; line < bytes; line += 64) {
-        if (R == 1)
+        if (R == 1 && FX_ISA_NEON)
             __builtin_prefetch(ahead + line);
         else
             __builtin_prefetch(ahead + line, 0, 2);
