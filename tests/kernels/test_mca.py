@@ -244,8 +244,8 @@ def test_products_of_bytes_reach_the_peak(commands: dict[str, dict[str, str]], l
     assert reached >= floor
 
 
-# Of a block of 512 weights and a row's digits, whatever the weights' form: cycles of an A76 by llvm-mca, cycles in order
-# by counting, and vectors at the stack.
+# Of a block of 512 weights and a row's digits, whatever the weights' form: cycles of an A76 by llvm-mca, cycles in
+# order by counting, and vectors at the stack.
 DIGITS_FORMS, DIGITS_PRODUCTS = 8, 96
 DIGITS = {"gcc": (120, 225, 0), "clang": (130, 290, 30)}
 
