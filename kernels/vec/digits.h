@@ -51,36 +51,86 @@ int FX_SYMBOL(digits_s8)(const fx_rows_s8 *r) {
     return 1;
 }
 
+/* Vectors of a panel that are multiplied side by side: what a block needs of two stays in NEON's registers, of four it
+ * does not. */
+#define ABREAST (VECTORS < 2 ? VECTORS : 2)
+
+/* Fours 2 g and 2 g + 1 of a block's weights, of the vectors from j on. */
+FX_INLINE void load_two_fours(fx_vi w[2][ABREAST], const unsigned char *from, const int j, const int g,
+                              const int wtype) {
+    if (fx_weight_forms[wtype].bits == 4) {
+        FX_UNROLL for (int p = 0; p < ABREAST; p++)
+            split_fours(&w[0][p], &w[1][p], from + (g * FX_NR + (j + p) * FX_WIDTH) * 4, wtype);
+        return;
+    }
+    FX_UNROLL for (int k = 0; k < 2; k++) {
+        fx_turn_vectors(w[k], from + (2 * g + k) * 4 * FX_NR, j);
+        FX_UNROLL for (int p = 0; p < ABREAST; p++) w[k][p] = fx_counted(w[k][p]);
+    }
+}
+
+/* What follows is loaded later: compilers that load all vectors of a block first have no registers for them. */
+#if FX_ISA_NEON
+#define KEEP_ORDER() __asm__ volatile("" ::: "memory")
+#else
+#define KEEP_ORDER() (void)0
+#endif
+
+/* Adds the products of two fours of each digit. */
+#define ADD_TWO_FOURS(G)                                                                                               \
+    do {                                                                                                               \
+        fx_vi w[2][ABREAST];                                                                                           \
+        load_two_fours(w, from, j, G, wtype);                                                                          \
+        FX_UNROLL for (int i = 0; i < FX_DIGITS; i++) FX_UNROLL for (int p = 0; p < ABREAST; p++) sum[i][p] =          \
+            FX_DOT_FOUR(sum[i][p], w[0][p], digits[i], 2 * (G), fx_weight_forms[wtype].bits);                          \
+        FX_UNROLL for (int i = 0; i < FX_DIGITS; i++) FX_UNROLL for (int p = 0; p < ABREAST; p++) sum[i][p] =          \
+            FX_DOT_FOUR(sum[i][p], w[1][p], digits[i], 2 * (G) + 1, fx_weight_forms[wtype].bits);                      \
+    } while (0)
+
+/* Adds the products of block n to the totals of ABREAST vectors from j on; b: where its weights are. Scales are loaded
+ * when registers are free again. */
+FX_INLINE void add_block_of_digits(fx_v total[FX_DIGITS][VECTORS], const fx_dot_s8 *d, int32_t n, blocks b, const int j,
+                                   const int wtype) {
+    const unsigned char *from = b.from;
+    const int32_t count = d->rows.blocks;
+    const int8_t *digits[FX_DIGITS];
+    fx_vi sum[FX_DIGITS][ABREAST];
+    FX_UNROLL for (int i = 0; i < FX_DIGITS; i++) {
+        const int64_t own = (int64_t)i * count + n;
+        digits[i] = d->rows.to + own * FX_ROUNDED;
+        FX_UNROLL for (int p = 0; p < ABREAST; p++) sum[i][p] = fx_splat_int(d->rows.starts[own]);
+    }
+    ADD_TWO_FOURS(0);
+    ADD_TWO_FOURS(1);
+    KEEP_ORDER();
+    ADD_TWO_FOURS(2);
+    ADD_TWO_FOURS(3);
+    KEEP_ORDER();
+    if (fx_weight_forms[wtype].block)
+        next_block(&b, wtype);
+    FX_UNROLL for (int p = 0; p < ABREAST; p++) {
+        const fx_v factor = b.scales[j + p] * d->rows.scales[n];
+        FX_UNROLL for (int i = 0; i < FX_DIGITS; i++) total[i][j + p] =
+            fused(__builtin_convertvector(sum[i][p], fx_v), factor, total[i][j + p]);
+        if (fx_weight_forms[wtype].minimum)
+            total[0][j + p] = fused(b.minima[j + p], fx_splat(d->rows.sums[n]), total[0][j + p]);
+    }
+    KEEP_ORDER();
+}
+
 FX_INLINE void multiply_digits(const fx_dot_s8 *d, const float *panel, int32_t column, const int wtype) {
     const fx_weight_form form = fx_weight_forms[wtype];
     const int bytes = (int)fx_weights_bytes(wtype, BLOCK_BYTES), step = bytes_of_block(wtype);
-    const int32_t count = d->rows.blocks;
     const unsigned char *ahead = next_panel(d, panel, 1);
     blocks b = first_block(d, panel);
     fx_v total[FX_DIGITS][VECTORS];
     FX_UNROLL for (int i = 0; i < FX_DIGITS; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) total[i][j] = fx_splat(0);
     if (!form.block)
         load_scales(b.scales, b.scale, form.scales);
-    for (int32_t n = 0; n < count; n++, b.from += bytes, ahead += step) {
-        unsigned char turned[BLOCK_BYTES];
-        if (form.block)
-            next_block(&b, wtype);
+    for (int32_t n = 0; n < d->rows.blocks; n++, b.from += bytes, ahead += step) {
         ask_ahead(ahead, step, 1);
-        if (form.bits == 8)
-            turn_block(turned, b.from);
-        FX_UNROLL for (int j = 0; j < VECTORS; j++) {
-            fx_vi w[FX_FOURS];
-            load_fours(w, b.from, turned, j, wtype);
-            const fx_v factor = b.scales[j] * d->rows.scales[n];
-            FX_UNROLL for (int i = 0; i < FX_DIGITS; i++) {
-                const int64_t own = (int64_t)i * count + n;
-                const int8_t *digits = d->rows.to + own * FX_ROUNDED;
-                const fx_vi sum = fx_dot_block(fx_splat_int(d->rows.starts[own]), w, digits, form.bits);
-                total[i][j] = fused(__builtin_convertvector(sum, fx_v), factor, total[i][j]);
-            }
-            if (form.minimum)
-                total[0][j] = fused(b.minima[j], fx_splat(d->rows.sums[n]), total[0][j]);
-        }
+        FX_UNROLL for (int j = 0; j < VECTORS; j += ABREAST) add_block_of_digits(total, d, n, b, j, wtype);
+        b.scale += FX_NR * (form.block ? form.scales : 0), b.minimum += FX_NR * form.minimum;
     }
     FX_UNROLL for (int j = 0; j < VECTORS; j++) {
         const fx_v lower = fused(total[1][j], fx_splat(256), total[0][j]);

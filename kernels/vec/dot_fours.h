@@ -61,6 +61,13 @@ FX_INLINE fx_vi fx_dot_fours(fx_vi sum, fx_vi w, fx_vi x, const int bits) {
 }
 #endif
 
+/* Adds the products of four f of a block, f a constant, whose other factors are 4 of the 32 bytes at x. */
+#if FX_ISA_NEON && defined __ARM_FEATURE_DOTPROD /* a lane of a vector serves as well as a vector of one lane's */
+#define FX_DOT_FOUR(sum, w, x, f, bits) vdotq_laneq_s32(sum, (int8x16_t)(w), vld1q_s8((x) + (f) / 4 * 16), (f) % 4)
+#else
+#define FX_DOT_FOUR(sum, w, x, f, bits) fx_dot_fours(sum, w, fx_splat_int(*(const fx_four *)((x) + 4 * (f))), bits)
+#endif
+
 /* All products of a block: FX_FOURS vectors of weights, and the bytes of a row. */
 FX_INLINE fx_vi fx_dot_block(fx_vi sum, const fx_vi *w, const int8_t *x, const int bits) {
 #if FX_ISA_NEON && defined __ARM_FEATURE_DOTPROD /* a lane of a vector serves as well as a vector of one lane's */
@@ -78,13 +85,32 @@ FX_INLINE fx_vi fx_dot_block(fx_vi sum, const fx_vi *w, const int8_t *x, const i
 #endif
 }
 
-/* The bytes of four rows of FX_NR channels each, a channel's four together. */
-FX_INLINE void fx_turn_four(void *to, const void *from) {
+/* The bytes of four rows of FX_NR channels each, a channel's four together: vector j of the panel, and the next one
+ * where they are narrow. */
 #if FX_ISA_AVX512
+FX_INLINE void fx_turn_vectors(fx_vi *to, const unsigned char *from, const int j) {
     const __m512i gather = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
     const __m512i order = _mm512_broadcast_i32x4(_mm_set_epi8(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0));
-    const __m512i rows = _mm512_permutexvar_epi32(gather, _mm512_loadu_si512(from));
-    _mm512_storeu_si512(to, _mm512_shuffle_epi8(rows, order));
+    const __m512i rows = _mm512_permutexvar_epi32(gather, _mm512_loadu_si512(from + j * FX_WIDTH));
+    to[0] = (fx_vi)_mm512_shuffle_epi8(rows, order);
+}
+#elif FX_ISA_NEON
+FX_INLINE void fx_turn_vectors(fx_vi *to, const unsigned char *from, const int j) {
+    const int8_t *r = (const int8_t *)from + j * FX_WIDTH;
+    const int8x8_t none = vdup_n_s8(0);
+    const int8x16_t a = vcombine_s8(vld1_s8(r), none), b = vcombine_s8(vld1_s8(r + FX_NR), none);
+    const int8x16_t c = vcombine_s8(vld1_s8(r + 2 * FX_NR), none), d = vcombine_s8(vld1_s8(r + 3 * FX_NR), none);
+    const int16x8_t ab = vreinterpretq_s16_s8(vzip1q_s8(a, b)), cd = vreinterpretq_s16_s8(vzip1q_s8(c, d));
+    to[0] = (fx_vi)vzip1q_s16(ab, cd), to[1] = (fx_vi)vzip2q_s16(ab, cd);
+}
+#endif
+
+/* Those of all channels. */
+FX_INLINE void fx_turn_four(void *to, const void *from) {
+#if FX_ISA_AVX512
+    fx_vi turned;
+    fx_turn_vectors(&turned, from, 0);
+    _mm512_storeu_si512(to, (__m512i)turned);
 #elif FX_ISA_AVX2
     const __m128i *r = from;
     __m128i *t = to;
@@ -95,13 +121,11 @@ FX_INLINE void fx_turn_four(void *to, const void *from) {
     _mm_storeu_si128(t, _mm_unpacklo_epi16(ab, cd)), _mm_storeu_si128(t + 1, _mm_unpackhi_epi16(ab, cd));
     _mm_storeu_si128(t + 2, _mm_unpacklo_epi16(ef, gh)), _mm_storeu_si128(t + 3, _mm_unpackhi_epi16(ef, gh));
 #else
-    const int8_t *r = from;
-    int16_t *t = to;
-    const int8x16_t a = vld1q_s8(r), b = vld1q_s8(r + 16), c = vld1q_s8(r + 32), d = vld1q_s8(r + 48);
-    const int16x8_t ab = vreinterpretq_s16_s8(vzip1q_s8(a, b)), cd = vreinterpretq_s16_s8(vzip1q_s8(c, d));
-    const int16x8_t ef = vreinterpretq_s16_s8(vzip2q_s8(a, b)), gh = vreinterpretq_s16_s8(vzip2q_s8(c, d));
-    vst1q_s16(t, vzip1q_s16(ab, cd)), vst1q_s16(t + 8, vzip2q_s16(ab, cd));
-    vst1q_s16(t + 16, vzip1q_s16(ef, gh)), vst1q_s16(t + 24, vzip2q_s16(ef, gh));
+    FX_UNROLL for (int j = 0; j < FX_NR / FX_WIDTH; j += 2) {
+        fx_vi turned[2];
+        fx_turn_vectors(turned, from, j);
+        *(fx_viu *)((char *)to + 16 * j) = turned[0], *(fx_viu *)((char *)to + 16 * (j + 1)) = turned[1];
+    }
 #endif
 }
 

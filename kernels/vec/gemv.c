@@ -5,12 +5,15 @@
 #define STEPS 4 /* channels of a round, and most sums side by side */
 
 /* Prefetches weights, once for each STEPS channels, since a core's own prefetcher stops at the end of a page. On x86
- * the best distance depends on how much there is to compute for each byte (docs/kernels.md): for f16 it is enough to
- * start the core's prefetcher in a later page; s8 needs each line in L2 early and in L1 shortly before its use. */
+ * the best distance depends on how much there is to compute for each byte (docs/kernels.md): f32 needs each line in L2,
+ * for which more reads may be under way than for L1; for f16 it is enough to start the core's prefetcher in a later
+ * page; s8 needs each line in L2 early and in L1 shortly before its use. */
 FX_INLINE void look_ahead(const unsigned char *from, const int wtype) {
     const int bytes = (int)fx_weights_bytes(wtype, STEPS * FX_NR);
-    if (FX_ISA_NEON || wtype == FX_WTYPE_F32)
+    if (FX_ISA_NEON)
         FX_UNROLL for (int line = 0; line < bytes; line += 64) __builtin_prefetch(from + 4096 + line);
+    else if (wtype == FX_WTYPE_F32)
+        FX_UNROLL for (int line = 0; line < bytes; line += 64) __builtin_prefetch(from + 16384 + line, 0, 2);
     else if (wtype == FX_WTYPE_S8)
         FX_UNROLL for (int line = 0; line < bytes; line += 64) {
             __builtin_prefetch(from + 16384 + line, 0, 2);

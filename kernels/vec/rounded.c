@@ -91,35 +91,39 @@ void FX_SYMBOL(rows_s8)(const fx_rows_s8 *r) {
 
 #define BLOCK_BYTES (FX_ROUNDED * FX_NR) /* of 8 bits */
 
+/* Weights of 8 bits as they are multiplied. */
+FX_INLINE fx_vi fx_counted(fx_vi w) {
+    return FX_BYTE_OFFSET ? w ^ (int32_t)0x80808080 : w;
+}
+
+/* Two fours of weights of 4 bits, which are at `from`. */
+FX_INLINE void split_fours(fx_vi *first, fx_vi *second, const unsigned char *from, const int wtype) {
+    fx_vw stored = (fx_vw) * (const fx_viu *)from;
+    if (!fx_weight_forms[wtype].minimum) /* they count from -8 */
+        stored ^= 0x88888888u;
+    *first = (fx_vi)(stored & 0x0f0f0f0fu);
+    *second = (fx_vi)(stored >> 4 & 0x0f0f0f0fu);
+}
+
 /* The weights of a block in lanes, vector j of the panel; `turned`: those of 8 bits, turned. */
 FX_INLINE void load_fours(fx_vi *w, const unsigned char *from, const unsigned char *turned, const int j,
                           const int wtype) {
-    const fx_weight_form form = fx_weight_forms[wtype];
-    if (form.bits == 8) {
-        FX_UNROLL for (int f = 0; f < FX_FOURS; f++) {
-            w[f] = *(const fx_viu *)(turned + (f * FX_NR + j * FX_WIDTH) * 4);
-            if (FX_BYTE_OFFSET)
-                w[f] ^= (int32_t)0x80808080;
-        }
-        return;
-    }
-    FX_UNROLL for (int g = 0; g < FX_FOURS / 2; g++) {
-        fx_vw stored = (fx_vw) * (const fx_viu *)(from + (g * FX_NR + j * FX_WIDTH) * 4);
-        if (!form.minimum) /* they count from -8 */
-            stored ^= 0x88888888u;
-        w[2 * g] = (fx_vi)(stored & 0x0f0f0f0fu);
-        w[2 * g + 1] = (fx_vi)(stored >> 4 & 0x0f0f0f0fu);
-    }
+    if (fx_weight_forms[wtype].bits == 8)
+        FX_UNROLL for (int f = 0; f < FX_FOURS; f++) w[f] =
+            fx_counted(*(const fx_viu *)(turned + (f * FX_NR + j * FX_WIDTH) * 4));
+    else
+        FX_UNROLL for (int g = 0; g < FX_FOURS / 2; g++)
+            split_fours(w + 2 * g, w + 2 * g + 1, from + (g * FX_NR + j * FX_WIDTH) * 4, wtype);
 }
 
 /* Most bytes from a row's weights to those that are asked for: a third of the smallest L1. */
 #define AHEAD_MAX 10240
 
 /* Prefetches what the next panel has in place of this block and its scales, once for all rows. A core's own prefetcher
- * stops at the end of a page, and sees the scales as another stream. A row alone needs it in L1. */
+ * stops at the end of a page, and sees the scales as another stream. A row alone needs it in L1 on NEON. */
 FX_INLINE void ask_ahead(const unsigned char *ahead, const int bytes, const int R) {
     FX_UNROLL for (int line = 0; line < bytes; line += 64) {
-        if (R == 1)
+        if (R == 1 && FX_ISA_NEON)
             __builtin_prefetch(ahead + line);
         else
             __builtin_prefetch(ahead + line, 0, 2);

@@ -244,6 +244,23 @@ def test_products_of_bytes_reach_the_peak(commands: dict[str, dict[str, str]], l
     assert reached >= floor
 
 
+# Of a block of 512 weights and a row's digits, whatever the weights' form: cycles of an A76 by llvm-mca, cycles in
+# order by counting, and vectors at the stack.
+DIGITS_FORMS, DIGITS_PRODUCTS = 8, 96
+DIGITS = {"gcc": (120, 225, 0), "clang": (130, 290, 30)}
+
+
+def test_digits_of_a_row_stay_in_registers(commands: dict[str, dict[str, str]]) -> None:
+    entry = commands["neon_dot/rounded.c"]
+    most = DIGITS["clang" if "zig" in entry["command"] else "gcc"]
+    loops = [loop for loop in compiled(entry) if sum(line.startswith("sdot") for line in loop.code) == DIGITS_PRODUCTS]
+    assert len(loops) == DIGITS_FORMS
+    for loop in loops:
+        taken = cycles(loop, CORES["A76"]), cycles_in_order(loop), loop.spilt_vectors
+        print(loop.function, *taken)
+        assert all(found <= limit for found, limit in zip(taken, most, strict=True))
+
+
 # Of the sums of halves that a core of two multiply-adds a cycle, of eight each, can make. The longer loop takes eight
 # channels of a tile, the shorter one those that are left over. In order, by counting, as floats above.
 HALF_FLOORS = {7: 0.99, 6: 0.99, 5: 0.99, 4: 0.99, 3: 0.74, 2: 0.49, 1: 0.24}
