@@ -196,6 +196,43 @@ def test_the_longer_branch_counts(tmp_path: Path) -> None:
     assert smallest[0] + (4 << 20) < smallest[1] <= named[0]
 
 
+@pytest.mark.parametrize("way", ["input", "made"])
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_loop_in_a_branch_needs_what_was_named_in_each_run(way: str, flag: bool, tmp_path: Path) -> None:
+    """A flag was asked for, to lower the branch, which turned out to have a loop. The next run did not ask, so it was
+    recorded in fewer and larger parts, and refused.
+    """
+    weights = {f"w{i}": numbers(256, 256, seed=i) / 16 for i in range(3)}
+
+    def loop(weight: int, start: str, end: str) -> onnx.NodeProto:
+        ports = [value("i", I64, []), value("going", BOOL, []), value("v", F32, [3, 256])]
+        nodes = [node("Identity", ["going"], ["on"]), node("MatMul", ["v", f"w{weight}"], ["m"])]
+        results = [value("on", BOOL, []), value("u", F32, [3, 256])]
+        return node(
+            "Loop", ["n", "", start], [end], body=graph_of([*nodes, node("Tanh", ["m"], ["u"])], ports, results)
+        )
+
+    made = [value("made", F32, [3, 256])]
+    branches = {
+        "then_branch": graph_of([loop(1, "a", "made")], [], made),
+        "else_branch": graph_of([node("Neg", ["a"], ["made"])], [], made),
+    }
+    nodes = [
+        *([node("Not", ["asked"], ["flag"])] if way == "made" else []),
+        loop(0, "x", "a"),
+        node("If", ["flag"], ["b"], **branches),
+        loop(2, "b", "y"),
+    ]
+    name = "asked" if way == "made" else "flag"
+    inputs = [value("x", F32, [3, 256]), value(name, BOOL, [1])]
+    graph = graph_of(nodes, inputs, [value("y", F32, [3, 256])], weights | {"n": np.array(4)})
+    feed = {"x": numbers(3, 256), name: np.array([flag])}
+    with opened(tmp_path, model_of(graph)) as session:
+        check_run(session, model_of(graph), feed)
+    named, smallest = check_exact(tmp_path / "m.flexnn", feed)
+    assert named == smallest
+
+
 def test_a_model_that_numpy_computes_alone_is_refused(tmp_path: Path) -> None:
     model = model_of(graph_of([node("Identity", ["x"], ["y"])], [value("x", F32, ["n"])], [value("y", F32, ["n"])]))
     check_exact(saved(tmp_path, model), {"x": numbers(1 << 18)})
