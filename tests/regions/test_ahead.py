@@ -134,6 +134,30 @@ def test_stacks_have_room_beside_pinned_weights(turns: int, tmp_path: Path) -> N
         check_run(session, model, feed)
 
 
+@pytest.mark.parametrize("turns", [3, 40])
+def test_stacks_share_what_is_left(turns: int, tmp_path: Path) -> None:
+    """The first of two stacks took all that the budget had left for both, and the run was refused."""
+    body = graph_of(
+        [
+            node("Identity", ["going"], ["again"]),
+            node("Tanh", ["v"], ["u"]),
+            node("Identity", ["u"], ["row"]),
+            node("ReduceMax", ["u"], ["top"], axes=[0], keepdims=0),
+        ],
+        [value("i", I64, []), value("going", BOOL, []), value("v", F32, [3, 64])],
+        [value(name, kind, dims) for name, kind, dims in (
+            ("again", BOOL, []), ("u", F32, [3, 64]), ("row", F32, [3, 64]), ("top", F32, [64]),
+        )],
+    )  # fmt: skip
+    nodes = [node("Loop", ["trips", "", "x"], ["y", "rows", "tops"], body=body)]
+    inputs = [value("x", F32, [3, 64]), value("trips", I64, [])]
+    outputs = [value("y", F32, [3, 64]), value("rows", F32, ["t", 3, 64]), value("tops", F32, ["t", 64])]
+    model = model_of(graph_of(nodes, inputs, outputs))
+    feed = {"x": numbers(3, 64), "trips": np.array(turns)}
+    named, smallest = check_exact(saved(tmp_path, model), feed)
+    assert named == smallest
+
+
 def test_turns_that_nobody_knows_take_few_refusals(tmp_path: Path) -> None:
     """Turns go on until the numbers are small."""
     top = node("ReduceMax", ["u"], ["top"], keepdims=0)
