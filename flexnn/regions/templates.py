@@ -139,7 +139,7 @@ class SegmentTemplate:
     lacking: set[str] | None = None
     """Names of nodes whose weights cannot be had, once it was asked for."""
     skeleton: Skeleton | None = None
-    """What its graphs are without their sizes, once it was asked for."""
+    """Graph without its sizes, once it was asked for."""
 
     def __len__(self) -> int:
         return len(self.template)
