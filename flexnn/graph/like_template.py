@@ -96,6 +96,11 @@ class LikeTemplate(CheckedTemplate):
         return len(self.base)
 
     @property
+    def ops(self) -> list[str]:
+        """Operator of each node."""
+        return self.base.ops
+
+    @property
     def nbytes(self) -> int:
         """Bytes that it takes, about."""
         arrays = (*self.find_columns(), *self.likeness, self.packed, self.whole, self.floats)

@@ -65,6 +65,11 @@ class Template:
         return len(self.nodes)
 
     @property
+    def ops(self) -> list[str]:
+        """Operator of each node."""
+        return [node.op for node in self.nodes]
+
+    @property
     def nbytes(self) -> int:
         """Bytes that it takes, about."""
         if self.fixed_bytes < 0:

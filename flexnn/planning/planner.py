@@ -19,6 +19,7 @@ from .errors import BudgetError
 from .overhead import overhead_bytes, with_groups
 from .report import Plan
 from .setting import Setting
+from .types import Costs
 from .variant_planner import VariantPlanner
 
 if TYPE_CHECKING:
@@ -82,15 +83,13 @@ class Planner:
     def __init__(self, graph: Graph, setting: Setting, *, groups: Groups = None) -> None:
         if groups is not None:
             setting = setting._replace(overhead=with_groups(setting.overhead))
-        has_tables = any(node.op in GATHERS and stored_table(graph, node) for node in graph.nodes)
-
         self._graph, self._setting, self._groups = graph, setting, groups
-        with Uncollected(len(graph.nodes)):
-            self._whole = VariantPlanner(graph, setting, in_file=has_tables)
-        self._all_pinned = None if has_tables else self._whole
+        self._has_tables = any(node.op in GATHERS and stored_table(graph, node) for node in graph.nodes)
+        self._unlimited: VariantPlanner | None = None
+        """Planner of the last plan, if that had no limit."""
         self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
         self._seen: Known = {}
-        self._costs_of = partial(graph_costs, setting=setting, in_file=has_tables, seen=self._seen)
+        self._costs_of = partial(graph_costs, setting=setting, in_file=self._has_tables, seen=self._seen)
         """Function that computes costs of forms. What has it does not refer to this planner, which would outlive a plan
         that Ctrl-C ends until Python looks for such circles.
         """
@@ -100,6 +99,12 @@ class Planner:
         """Smallest budgets of forms."""
         self._added: dict[AnyForm, int] = {}
         """Nodes that forms add."""
+
+    @cached_property
+    def _whole(self) -> VariantPlanner:
+        """Planner of the graph as it is, tables in the file, which plans without a limit do without."""
+        with Uncollected(len(self._graph.nodes)):
+            return VariantPlanner(self._graph, self._setting, in_file=self._has_tables)
 
     @cached_property
     def _ways(self) -> Ways:
@@ -249,9 +254,14 @@ class Planner:
         return self._whole
 
     @property
+    def costs(self) -> Costs:
+        """Costs of the graph as it is: its tables are in memory where the last plan had no limit."""
+        return (self._unlimited or self._whole).costs
+
+    @property
     def least_working_bytes(self) -> int:
         """Bytes that the working part of every plan has. Workspace for reading tables is not part of every plan."""
-        least = self._whole.least_working_bytes if self._all_pinned is self._whole else self._whole.activation_bytes
+        least = self._whole.activation_bytes if self._has_tables else self._whole.least_working_bytes
         tight = self._planner_of(self._tight) if self._tight else None
         self._forget()
         return min(least, tight.least_working_bytes) if tight else least
@@ -295,9 +305,10 @@ class Planner:
             if plan is None:
                 raise self._refusal(memory)
             return plan
-        if memory is None or self._all_pinned is self._whole or memory > self._weight_bytes:
-            # Not kept: rarely asked for, in the budget.
-            all_pinned = self._all_pinned or VariantPlanner(self._graph, self._setting)
+        self._unlimited = None
+        if memory is None or not self._has_tables or memory > self._weight_bytes:
+            all_pinned = VariantPlanner(self._graph, self._setting) if self._has_tables else self._whole
+            self._unlimited = all_pinned if memory is None else None  # in a budget it is rarely asked for
             if memory is None or all_pinned.pinning_memory <= memory:
                 return all_pinned.plan(memory).but(minimum_memory=lambda: self.minimum)
         bound, fastest = self._whole.bound_ms(memory), self._whole.fastest_ms * AS_FAST

@@ -36,6 +36,12 @@ def condition(node: ModelNode, binder: Binder, values: Mapping[str, Value], is_s
     return name in values and values[name].size == 1 and is_steady(name)
 
 
+def may_inline(region: Region, i: int) -> bool:
+    """Return whether each branch of an If may be lowered, as far as is known before: none has a loop."""
+    bodies = region.children[i].values()
+    return all(body.nodes[k].op_type == "If" and may_inline(body, k) for body in bodies for k in body.children)
+
+
 def inline(region: Region, i: int, binder: Binder, values: Mapping[str, Value], forced: set[str], admit: Admit) -> None:
     """Lower the branch that an If takes. Values named in ``forced`` are admitted with their numbers; a value that turns
     out to need this is added. Raises AgainError, ApartError.

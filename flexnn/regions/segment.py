@@ -18,7 +18,7 @@ from flexnn.graph.model import ModelNode
 from flexnn.graph.passes import run_passes
 from flexnn.quick_dataclass import quick_dataclass
 
-from .inline import AgainError, ApartError, condition, inline
+from .inline import AgainError, ApartError, condition, inline, may_inline
 from .region import SLOW, Nodes, Region, members
 from .scope import NumbersError, Value
 
@@ -217,12 +217,16 @@ def _branch(
     admit: Callable[[str, bool], None],
 ) -> Nodes | None:
     """Lower the branch of an If whose condition is known. Return the node, or 0 where it stays; None: binding has to
-    start again.
+    start again. Numbers are not asked for in vain: a run would be recorded in other parts when it comes again.
     """
     if is_steady is None or i in region.apart:
         return 0
     if not condition(region.nodes[i], binder, values, is_steady):
-        return None if _force_condition(region, region.nodes[i], values, is_steady) else 0
+        asks = may_inline(region, i) and _force_condition(region, region.nodes[i], values, is_steady)
+        return None if asks else 0
+    name = region.nodes[i].input[0]
+    if binder.value(name) is None and values[name].array is None and not may_inline(region, i):
+        return 0
     try:
         inline(region, i, binder, values, region.forced, admit)
     except AgainError:

@@ -11,6 +11,7 @@ import numpy as np
 from flexnn.graph.element import singles
 from flexnn.graph.ir import DTYPE_NAMES, Array, Graph, Shape
 from flexnn.graph.late import Late
+from flexnn.graph.likeness import Skeleton
 from flexnn.graph.lower import Const, array_const, sizes_const
 from flexnn.graph.replay import Numbers, Replay
 from flexnn.graph.sizes import SizeError, Trail
@@ -137,6 +138,8 @@ class SegmentTemplate:
     """Makers of those of the segment's constants that depend on sizes, by name."""
     lacking: set[str] | None = None
     """Names of nodes whose weights cannot be had, once it was asked for."""
+    skeleton: Skeleton | None = None
+    """Graph without its sizes, once it was asked for."""
 
     def __len__(self) -> int:
         return len(self.template)

@@ -63,7 +63,7 @@ def bound_turns(
         followed.append(_Carried(body.graph.inputs[0].name, "", number, ((0, 0),)))
     granted = [((-WIDE, WIDE),) * own.value.size for own in followed]
     for _ in range(ROUNDS_MAX + len(followed)):
-        bounds = _bounded(_Trial(body, opset, values, followed, granted), followed, limit)
+        bounds, is_exact = _bounded(_Trial(body, opset, values, followed, granted), followed, limit)
         if not all(bounds):  # without those that have none, all begins again
             followed = [own for own, found in zip(followed, bounds, strict=True) if found]
             granted = [((-WIDE, WIDE),) * own.value.size for own in followed]
@@ -71,7 +71,7 @@ def bound_turns(
         proved = [found for found in bounds if found]
         for own, found in zip(followed, proved, strict=True):
             own.value.bounds = found
-        if proved == granted:
+        if is_exact or proved == granted:
             return
         granted = proved
 
@@ -135,8 +135,10 @@ def _makers(body: Region, names: set[str]) -> list[int]:
     return found[::-1]
 
 
-def _bounded(trial: _Trial, followed: Sequence[_Carried], limit: int | None) -> list[Bounds | None]:
-    """Return the bounds of each value, None where it has none."""
+def _bounded(trial: _Trial, followed: Sequence[_Carried], limit: int | None) -> tuple[list[Bounds | None], bool]:
+    """Return the bounds of each value, None where it has none, and whether all grow by known numbers for a known number
+    of turns: these do not depend on the bounds that were taken for granted, so narrower ones prove no more.
+    """
     ports = {own.port: [e for e in trial.of(own.port) if isinstance(e, Element)] for own in followed}
     first: dict[int, tuple[int, int]] = {}
     steps: dict[int, int] = {}
@@ -150,10 +152,11 @@ def _bounded(trial: _Trial, followed: Sequence[_Carried], limit: int | None) -> 
             elif isinstance(behind, Element):
                 after[before.base] = behind.least, behind.most
     limit = _limit(trial.of(trial.condition), first, steps, limit)
-    return [
+    bounds = [
         _all([_range(e.base, first, steps, after, limit) if e.base else (e.least, e.most) for e in ports[own.port]])
         for own in followed
     ]
+    return bounds, not after and limit is not None
 
 
 def _limit(

@@ -10,7 +10,6 @@ from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
 from flexnn.graph.like_template import LikeTemplate
 from flexnn.graph.likeness import Likeness, Skeleton, likeness
-from flexnn.graph.template import Template
 from flexnn.planning import Plan
 from flexnn.planning.decisions import Decisions
 from flexnn.planning.refit import Refit, Refitted, Sizes
@@ -93,12 +92,16 @@ def likeness_to(
         own = template.template
         if isinstance(own, LikeTemplate) and own.base is other.template:
             base.alike[template] = packings[template].likeness(own)
+        elif own.ops != other.template.ops:  # as nearly all of them are
+            base.alike[template] = None
         else:
-            base.alike[template] = likeness(*(_skeleton(each.template, stored) for each in (template, other)))
+            base.alike[template] = likeness(*(_skeleton(each, stored) for each in (template, other)))
     return base.alike[template]
 
 
-def _skeleton(template: Template, stored: StoredModel) -> Skeleton:
-    """Return the skeleton of a template's graphs as they are planned."""
-    found = Packing.of_template(template)
-    return found.skeleton(template.complete, lambda key: stored.weights[stored.keys[key]])
+def _skeleton(template: SegmentTemplate, stored: StoredModel) -> Skeleton:
+    """Return the skeleton of a template's graphs as they are planned, made when it is first asked for."""
+    if template.skeleton is None:
+        whole = template.template.complete
+        template.skeleton = Packing.of_template(whole).skeleton(whole, lambda key: stored.weights[stored.keys[key]])
+    return template.skeleton

@@ -77,6 +77,15 @@ def _room(opened: OpenStretches, found: ReadyStretch, others: int) -> int | None
     return (once if once <= given - own else (memory - beside - own) // 2) - others
 
 
+def _share(opened: OpenStretches, found: ReadyStretch, row_bytes: int) -> int | None:
+    """Return the part of what the budget leaves to all stacks of a stretch that is a stack's: as many rows as those of
+    the others, so that none takes what another one needs in the same turn. None: there is no limit.
+    """
+    room = _room(opened, found, 0)
+    whole = sum(found.row_bytes(number) for number in found.times)
+    return None if room is None else max(room, 0) * row_bytes // max(whole, 1)
+
+
 def _grow(opened: OpenStretches, found: ReadyStretch, grown: Growing, others: int) -> None:
     """Make a stack of a stretch twice as large, or as large as the budget allows beside its ``others``. Raises
     BudgetError, SessionError.
@@ -85,7 +94,8 @@ def _grow(opened: OpenStretches, found: ReadyStretch, grown: Growing, others: in
     wanted = max(2 * grown.nbytes, least)
     room, memory = _room(opened, found, others), opened.segments.memory
     if room is not None and memory is not None:
-        wanted = min(wanted, room)
+        share = _share(opened, found, grown.row_bytes) or 0
+        wanted = min(wanted, share if least <= share <= room else room)
         if wanted < least:
             opened.is_full = True
             guess = max(GUESS * grown.nbytes, grown.first_bytes, memory >> LITTLE)  # few rows may have been seen
@@ -96,11 +106,11 @@ def _grow(opened: OpenStretches, found: ReadyStretch, grown: Growing, others: in
         raise SessionError(f"the system has no memory for a stack of {wanted} bytes") from None
 
 
-def stack(opened: OpenStretches, ready: ReadyStretch, number: int, others: Mapping[int, Growing]) -> Growing:
+def stack(opened: OpenStretches, ready: ReadyStretch, number: int) -> Growing:
     """Return an empty stack for an output of unknown length, which has room for as many rows as last time."""
     output = ready.stretch.outputs[number]
-    room = _room(opened, ready, sum(other.nbytes for other in others.values()))
-    return Growing(output.shape, output.dtype, ready.capacities.get(number, 0), None if room is None else max(room, 0))
+    share = _share(opened, ready, ready.row_bytes(number))
+    return Growing(output.shape, output.dtype, ready.capacities.get(number, 0), share)
 
 
 def run_growing(

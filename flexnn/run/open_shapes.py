@@ -411,7 +411,7 @@ class OpenShapesRun:
         is_root = stretch.region is self._root
         for number, output in enumerate(stretch.outputs):
             if output.counter >= 0:
-                growing[number] = stack(self._open, ready, number, growing)
+                growing[number] = stack(self._open, ready, number)
                 made.append(np.empty(0, np.uint8))
             elif is_root and output.name in self._root.outputs:
                 made.append(self._results.array(output.name, output.shape, output.dtype, self._feeds))

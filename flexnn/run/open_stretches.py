@@ -495,5 +495,4 @@ class OpenStretches(Teams):
         if learn and self._parts is not None and segments:
             longest = max(segments, key=lambda segment: segment.base.plan.predicted_ms if segment.base else 0.0)
             if longest.watch is not None and longest.base is not None and longest.is_own:
-                whole = longest.planner.whole
-                self._parts.learn(longest.watch, whole.graph, whole.costs, longest.base.plan)
+                self._parts.learn(longest.watch, longest.graph, longest.planner.costs, longest.base.plan)

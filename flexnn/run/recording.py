@@ -82,22 +82,21 @@ class ReadyStretch:
     @property
     def stacks_bytes(self) -> int:
         """Bytes of its outputs of unknown length."""
-        return sum(rows * self.times[number] * self._row_bytes(number) for number, rows in self.capacities.items())
+        return sum(rows * self.times[number] * self.row_bytes(number) for number, rows in self.capacities.items())
 
     def held_beside(self, given_bytes: int) -> int:
         """Return the bytes of outputs that the caller may hold while it runs, beside ``given_bytes`` of the last run's.
         Its own stacks count twice already.
         """
-        last = sum(
-            rows * (self.times[number] - 1) * self._row_bytes(number) for number, rows in self.capacities.items()
-        )
+        last = sum(rows * (self.times[number] - 1) * self.row_bytes(number) for number, rows in self.capacities.items())
         return max(self.own_bytes, given_bytes - last)
 
     def beside(self, given_bytes: int) -> int:
         """Return the bytes of values beside which it runs after a run with so many bytes of outputs."""
         return self.values_bytes - self.given_bytes + self.held_beside(given_bytes)
 
-    def _row_bytes(self, number: int) -> int:
+    def row_bytes(self, number: int) -> int:
+        """Return the bytes of a row of an output."""
         output = self.stretch.outputs[number]
         return output.dtype.itemsize * prod(output.shape)
 

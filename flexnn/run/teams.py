@@ -282,7 +282,7 @@ class Teams(Arena):
             if self._home is not None:
                 self._home.clear()
             self._engine.trim()
-            changed |= self._parts.measure(segment.planner.whole.graph, base.plan.arena_bytes, lack)
+            changed |= self._parts.measure(segment.graph, base.plan.arena_bytes, lack)
         if changed and self._parts is not None:
             self.segments.know(self._parts.machine)
         return changed
@@ -304,8 +304,7 @@ class Teams(Arena):
         """Return what a segment's plan depends on and was never tried; None: nothing, or that was asked before."""
         if self._parts is None or segment.base is None or not segment.is_own or segment.is_measured:
             return None
-        whole = segment.planner.whole
-        return self._parts.lacks(whole.graph, whole.costs, segment.base.plan)
+        return self._parts.lacks(segment.graph, segment.planner.costs, segment.base.plan)
 
     def _refuse(self, team: Sequence[ReadyStretch]) -> None:
         """Raise BudgetError for a team whose plans do not fit."""

@@ -134,6 +134,30 @@ def test_stacks_have_room_beside_pinned_weights(turns: int, tmp_path: Path) -> N
         check_run(session, model, feed)
 
 
+@pytest.mark.parametrize("turns", [3, 40])
+def test_stacks_share_what_is_left(turns: int, tmp_path: Path) -> None:
+    """The first of two stacks took all that the budget had left for both, and the run was refused."""
+    body = graph_of(
+        [
+            node("Identity", ["going"], ["again"]),
+            node("Tanh", ["v"], ["u"]),
+            node("Identity", ["u"], ["row"]),
+            node("ReduceMax", ["u"], ["top"], axes=[0], keepdims=0),
+        ],
+        [value("i", I64, []), value("going", BOOL, []), value("v", F32, [3, 64])],
+        [value(name, kind, dims) for name, kind, dims in (
+            ("again", BOOL, []), ("u", F32, [3, 64]), ("row", F32, [3, 64]), ("top", F32, [64]),
+        )],
+    )  # fmt: skip
+    nodes = [node("Loop", ["trips", "", "x"], ["y", "rows", "tops"], body=body)]
+    inputs = [value("x", F32, [3, 64]), value("trips", I64, [])]
+    outputs = [value("y", F32, [3, 64]), value("rows", F32, ["t", 3, 64]), value("tops", F32, ["t", 64])]
+    model = model_of(graph_of(nodes, inputs, outputs))
+    feed = {"x": numbers(3, 64), "trips": np.array(turns)}
+    named, smallest = check_exact(saved(tmp_path, model), feed)
+    assert named == smallest
+
+
 def test_turns_that_nobody_knows_take_few_refusals(tmp_path: Path) -> None:
     """Turns go on until the numbers are small."""
     top = node("ReduceMax", ["u"], ["top"], keepdims=0)
@@ -194,6 +218,43 @@ def test_the_longer_branch_counts(tmp_path: Path) -> None:
     assert named[0] == named[1]
     smallest = [ran(artifact, {"x": np.full((256, 64), sign, np.float32)}, named[0])[2] for sign in (1, -1)]
     assert smallest[0] + (4 << 20) < smallest[1] <= named[0]
+
+
+@pytest.mark.parametrize("way", ["input", "made"])
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_loop_in_a_branch_needs_what_was_named_in_each_run(way: str, flag: bool, tmp_path: Path) -> None:
+    """A flag was asked for, to lower the branch, which turned out to have a loop. The next run did not ask, so it was
+    recorded in fewer and larger parts, and refused.
+    """
+    weights = {f"w{i}": numbers(256, 256, seed=i) / 16 for i in range(3)}
+
+    def loop(weight: int, start: str, end: str) -> onnx.NodeProto:
+        ports = [value("i", I64, []), value("going", BOOL, []), value("v", F32, [3, 256])]
+        nodes = [node("Identity", ["going"], ["on"]), node("MatMul", ["v", f"w{weight}"], ["m"])]
+        results = [value("on", BOOL, []), value("u", F32, [3, 256])]
+        return node(
+            "Loop", ["n", "", start], [end], body=graph_of([*nodes, node("Tanh", ["m"], ["u"])], ports, results)
+        )
+
+    made = [value("made", F32, [3, 256])]
+    branches = {
+        "then_branch": graph_of([loop(1, "a", "made")], [], made),
+        "else_branch": graph_of([node("Neg", ["a"], ["made"])], [], made),
+    }
+    nodes = [
+        *([node("Not", ["asked"], ["flag"])] if way == "made" else []),
+        loop(0, "x", "a"),
+        node("If", ["flag"], ["b"], **branches),
+        loop(2, "b", "y"),
+    ]
+    name = "asked" if way == "made" else "flag"
+    inputs = [value("x", F32, [3, 256]), value(name, BOOL, [1])]
+    graph = graph_of(nodes, inputs, [value("y", F32, [3, 256])], weights | {"n": np.array(4)})
+    feed = {"x": numbers(3, 256), name: np.array([flag])}
+    with opened(tmp_path, model_of(graph)) as session:
+        check_run(session, model_of(graph), feed)
+    named, smallest = check_exact(tmp_path / "m.flexnn", feed)
+    assert named == smallest
 
 
 def test_a_model_that_numpy_computes_alone_is_refused(tmp_path: Path) -> None:

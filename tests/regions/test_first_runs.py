@@ -12,10 +12,12 @@ import onnx
 import pytest
 
 import flexnn
-from flexnn.regions import Recorder, templates
-from flexnn.run import segments
+from flexnn.planning.variant_planner import VariantPlanner
+from flexnn.regions import Recorder, record, templates, turns
+from flexnn.run import bases, segments
+from flexnn.run.constants import Packing
 from flexnn.run.open_shapes import OpenShapesRun
-from tests.support.regions import F32, I64, check_run, compiled, graph_of, model_of, numbers, value
+from tests.support.regions import BOOL, F32, I64, check_run, compiled, graph_of, model_of, numbers, value
 
 node = onnx.helper.make_node
 
@@ -201,3 +203,95 @@ def test_a_run_broken_off_while_its_weights_are_found_leaves_the_next_one_whole(
             broken_off += found > whole
             check_run(session, model, {"x": numbers(3, 24)})
     assert 4 <= broken_off < 12
+
+
+def counted(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """A list of the calls of a function from now on."""
+    calls: list[tuple[Any, ...]] = []
+    own: Callable[..., Any] = getattr(owner, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        return own(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
+def looked_up() -> onnx.ModelProto:
+    """A table whose rows a run reads, which a budget would leave in the file, and a product of them."""
+    nodes = [node("Gather", ["table", "ids"], ["rows"]), node("MatMul", ["rows", "w"], ["y"])]
+    ports = [value("ids", I64, ["tokens"])], [value("y", F32, ["tokens", 8])]
+    return model_of(graph_of(nodes, *ports, {"table": numbers(4096, 64), "w": numbers(64, 8)}))
+
+
+def test_a_plan_without_limit_looks_at_no_table_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs and drafts of a graph that leaves its tables in the file were made, too, and thrown away."""
+    artifact = compiled(tmp_path, looked_up())
+    made = counted(VariantPlanner, "__init__", monkeypatch)
+    plans = counted(VariantPlanner, "plan", monkeypatch)
+    with flexnn.Session(artifact, threads=1) as session:
+        check_run(session, looked_up(), {"ids": np.arange(5)})
+        assert len(made) == len(plans) > 0
+        session.memory = session.plan.minimum_memory + (1 << 20)
+        check_run(session, looked_up(), {"ids": np.arange(7)})
+        session.memory = None
+        check_run(session, looked_up(), {"ids": np.arange(9)})
+
+
+def layered(parts: int) -> onnx.ModelProto:
+    """Parts that a number which the run reads parts from each other: two of the same operators, with other weights."""
+    nodes, last, weights = [], "x", {}
+    for i in range(parts):
+        weights[f"w{i}"] = numbers(8, 8, seed=i)
+        nodes += [
+            node("MatMul", [last, f"w{i}"], [f"m{i}"]),
+            node("ReduceMax", [f"m{i}"], [f"top{i}"], keepdims=0),
+            node("Cast", [f"top{i}"], [f"n{i}"], to=I64),
+            node("Clip", [f"n{i}", "one", "two"], [f"c{i}"]),
+            node("Reshape", [f"c{i}", "single"], [f"s{i}"]),
+            node("Concat", [f"s{i}", "single"], [f"r{i}"], axis=0),
+            node("Tile", [f"m{i}", f"r{i}"], [f"t{i}"]),
+        ]
+        last = f"t{i}"
+    weights |= {"one": np.array(1), "two": np.array(2), "single": np.array([1])}
+    return model_of(graph_of(nodes, [value("x", F32, ["n", 8])], [value(last, F32, ["m", 8])], weights))
+
+
+def test_what_a_template_is_without_sizes_is_found_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was made again for each pair of templates that might share a plan, also of those of other operators."""
+    model = layered(4)
+    artifact = compiled(tmp_path, model)
+    made = counted(Packing, "skeleton", monkeypatch)
+    alike = counted(bases, "likeness", monkeypatch)
+    with flexnn.Session(artifact, threads=1) as session:
+        for rows in (3, 5, 1):
+            check_run(session, model, {"x": numbers(rows, 8)})
+    assert alike
+    assert len(made) == len({id(packing) for packing, *_ in made})
+    assert len(made) == len({id(template) for _, template, *_ in made})
+    assert all(own.ops == other.ops for own, other in alike)
+
+
+def test_turns_that_count_are_bounded_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes that count were bound twice, for wide bounds and for what these proved."""
+    body = graph_of(
+        [
+            node("Add", ["i", "one"], ["i_"]),
+            node("Less", ["i_", "most"], ["on"]),
+            node("Gather", ["x", "i"], ["row"], axis=0),
+            node("Add", ["sum", "row"], ["sum_"]),
+        ],
+        [value("turn", I64, []), value("going", BOOL, []), value("i", I64, []), value("sum", F32, [8])],
+        [value("on", BOOL, []), value("i_", I64, []), value("sum_", F32, [8])],
+    )
+    nodes = [node("Loop", ["most", "", "first", "start"], ["last", "y"], body=body)]
+    constants = {"most": np.array(6), "one": np.array(1), "first": np.array(0), "start": np.zeros(8, np.float32)}
+    model = model_of(graph_of(nodes, [value("x", F32, ["n", 8])], [value("y", F32, [8])], constants))
+    artifact = compiled(tmp_path, model)
+    trials = counted(turns._Trial, "__init__", monkeypatch)
+    bounds = counted(record, "bound_turns", monkeypatch)
+    with flexnn.Session(artifact, threads=1) as session:
+        check_run(session, model, {"x": numbers(6, 8)})
+    assert len(trials) == len(bounds) > 0
+    assert all(call[3].bounds == ((0, 5),) for call in bounds)
