@@ -27,7 +27,8 @@ _DIGITS = 32
 """Hexadecimal digits of a random number in a name."""
 _KEPT_CHARACTERS = 48
 """Characters of the later name in the name of a new file: names are at most 255 bytes long."""
-_TRIES = 8
+_TRIES = 64
+"""Most new files that are made for one: others who write beside may sweep each between its making and its lock."""
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _ITSELF = os.O_NOFOLLOW | os.O_NONBLOCK  # no link, and no wait for a FIFO's other end

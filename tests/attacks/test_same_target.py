@@ -114,6 +114,26 @@ def test_readers_find_whole_files(
     read(path)
 
 
+def test_new_files_that_others_sweep_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between a file's making and its lock it looks like a leftover; many writers sweep all the time."""
+    swept, own = list[str](), files._is_locked
+
+    def sweep_first(file: files.OpenFile) -> bool | None:
+        names = [name for name in os.listdir(tmp_path) if files.TEMPORARY in name]
+        if len(swept) < 30 and names:
+            os.unlink(tmp_path / names[0])
+            swept.append(names[0])
+        return own(file)
+
+    monkeypatch.setattr(files._New, "_nameless", lambda *_: None)
+    monkeypatch.setattr(files, "_is_locked", sweep_first)
+    path = str(tmp_path / "target")
+    write(path)
+    read_artifact(path)
+    assert len(swept) == 30
+    assert os.listdir(tmp_path) == ["target"]
+
+
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     path = str(tmp_path / "target")
     write(path)
