@@ -4,8 +4,8 @@ from __future__ import annotations
 
 TEXT_MAX = 2000
 """Most characters of a message: names in a file may be long."""
-ERROR, DEFECT = "error: ", "error: internal: "
-"""Beginnings of the line by which a process says what is wrong, and of one that shows a defect of ours."""
+ERROR, DEFECT, NO_MEMORY = "error: ", "error: internal: ", "error: out of memory"
+"""Beginnings of the line by which a process says what is wrong: with what it was given, in it, or with its memory."""
 
 
 def printable(text: str, most: int = TEXT_MAX) -> str:

@@ -22,7 +22,7 @@ from flexnn._core import OpenFile
 from flexnn._core import _core as extension
 from flexnn.apart import LOOK_SECONDS
 from flexnn.artifact.format import VERSION, ArtifactError, is_onnx
-from flexnn.errors import DEFECT, ERROR, CompileError, FlexNNError
+from flexnn.errors import DEFECT, ERROR, NO_MEMORY, CompileError, FlexNNError
 from flexnn.files import cache_folder, held, own_folder, read_own
 
 ENTRY_BYTES_MAX = 1 << 20
@@ -227,7 +227,7 @@ def _made(
     bound = {name: list(dims) for name, dims in shapes.items()}
     asked = {"model": model, "shapes": bound, "note": note or "", "terminal": TERMINAL if shown else None}
     last = copied(asked, shown=shown, heard=heard)
-    if not last.endswith(ARTIFACT) and (DEFECT in last or not last.startswith(ERROR)):
+    if not last:
         status, said = spawned([*maker(), json.dumps(asked)], shown=shown, heard=heard)
         last = _last_line(said)
         if status and not last.startswith(ERROR):
@@ -291,8 +291,9 @@ def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = No
 
 
 def copied(asked: dict[str, Any], *, shown: bool = False, heard: Heard | None = None) -> str:
-    """Have a copy of this process make the artifact that is ``asked`` for; return the last line that it prints, ""
-    where none is made. ``shown`` and ``heard`` are as for ``spawned``.
+    """Have a copy of this process make the artifact that is ``asked`` for; return the last line that it prints. "": a
+    new process has to make it, as no copy can, or as it failed for another reason than the model. ``shown`` and
+    ``heard`` are as for ``spawned``.
     """
     from flexnn import forking  # few sessions run a process
 
@@ -308,7 +309,8 @@ def copied(asked: dict[str, Any], *, shown: bool = False, heard: Heard | None = 
     except (OSError, RuntimeError):  # no memory or number is left for a process, or this is an inner interpreter
         return ""
     last = _last_line(said)
-    return last if not status or last.startswith(ERROR) else ""
+    is_models = last.startswith(ERROR) and not last.startswith((DEFECT, NO_MEMORY))  # the copy holds the program, too
+    return last if is_models or (not status and last.endswith(ARTIFACT)) else ""
 
 
 def _said(begin: Callable[[int], int], heard: Heard | None) -> tuple[int, bytes]:

@@ -21,7 +21,7 @@ from _thread import start_new_thread
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from flexnn.errors import DEFECT, ERROR, one_line, printable
+from flexnn.errors import DEFECT, ERROR, NO_MEMORY, one_line, printable
 from flexnn.lightly import complete, import_messages, import_numpy, lighten
 from flexnn.system.limits import Limits
 
@@ -60,7 +60,7 @@ def main(asked: dict[str, Any]) -> int:
     except (ValueError, OSError) as error:
         text = f"{ERROR}{one_line(error)}"
     except MemoryError:
-        text = f"{ERROR}out of memory"
+        text = NO_MEMORY
     except KeyboardInterrupt:
         text = f"{ERROR}interrupted"
     except Exception as error:  # a defect of ours: still one line, no traceback

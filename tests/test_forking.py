@@ -57,34 +57,27 @@ def test_a_copy_makes_what_the_compiler_makes(model: Path) -> None:
     assert made.read_bytes() == Path(wanted).read_bytes()
 
 
-CAUSES = {
-    "another thread": "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
-    "much memory": "forking.RESIDENT_MAX = 1 << 20",
-    "other threads": "sys.modules['gevent'] = os",
-    "asked for": "os.environ[forking.FORK] = '0'",
-    "a pool of threads": "forking._libraries = lambda: {'/usr/lib/libgomp.so.1'}",
+FALLBACKS = {
+    "another thread": ("threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "new"),
+    "much memory": ("forking.RESIDENT_MAX = 1 << 20", "new"),
+    "other threads": ("sys.modules['gevent'] = os", "new"),
+    "asked for": ("os.environ[forking.FORK] = '0'", "new"),
+    "a pool of threads": ("forking._libraries = lambda: {'/usr/lib/libgomp.so.1'}", "new"),
+    "no process": ("def none(): raise BlockingIOError(11, 'none')\nos.fork = none", "new"),
+    "an exception": ("import flexnn.maker as m\nm.main = lambda asked: 1 / 0", "copy new"),
+    "a signal": ("import flexnn.maker as m\nm.main = lambda asked: os.kill(os.getpid(), 9)", "copy new"),
+    "a defect": ("import flexnn.keeping as k\ndef keep(*a): raise RuntimeError('odd')\nk.keep = keep", "copy new"),
+    "no memory": ("import flexnn.keeping as k\ndef keep(*a): raise MemoryError\nk.keep = keep", "copy new"),
+    "nothing said": ("import flexnn.maker as m\nm.main = lambda asked: 0", "copy new"),
 }
+"""Programs of which no copy is made, or whose copies fail, and the processes that make the artifact."""
 
 
-@pytest.mark.parametrize("cause", CAUSES)
-def test_other_processes_are_not_copied(tmp_path: Path, cause: str) -> None:
+@pytest.mark.parametrize("why", FALLBACKS)
+def test_a_new_process_makes_what_no_copy_does(tmp_path: Path, why: str) -> None:
+    before, ways = FALLBACKS[why]
     path = Path(write_model(tmp_path / "m.onnx"))
-    assert run(f"{CAUSES[cause]}\nopened(); print(*ways)", path)[-1] == "new"
-
-
-FAILURES = {
-    "no process": "def none(): raise BlockingIOError(11, 'none')\nos.fork = none",
-    "an exception": "import flexnn.maker as m\nm.main = lambda asked: 1 / 0",
-    "a signal": "import flexnn.maker as m\nm.main = lambda asked: os.kill(os.getpid(), 9)",
-    "a defect": "import flexnn.keeping as k\ndef keep(*a): raise RuntimeError('odd')\nk.keep = keep",
-    "nothing said": "import flexnn.maker as m\nm.main = lambda asked: 0",
-}
-
-
-@pytest.mark.parametrize("failure", FAILURES)
-def test_what_fails_in_a_copy_is_done_by_a_new_process(tmp_path: Path, failure: str) -> None:
-    path = Path(write_model(tmp_path / "m.onnx"))
-    assert run(f"{FAILURES[failure]}\nopened(); print(*ways)", path)[-1].split()[-1] == "new"
+    assert run(f"{before}\nopened(); print(*ways)", path)[-1] == ways
 
 
 def test_what_is_wrong_with_a_model_is_said_once(tmp_path: Path) -> None:

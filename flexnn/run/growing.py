@@ -95,7 +95,7 @@ def _grow(opened: OpenStretches, found: ReadyStretch, grown: Growing, others: in
     room, memory = _room(opened, found, others), opened.segments.memory
     if room is not None and memory is not None:
         share = _share(opened, found, grown.row_bytes) or 0
-        wanted = min(wanted, share if least <= share <= room else room)
+        wanted = min(wanted, share if least <= share <= room else room)  # a share of less than a row serves nobody
         if wanted < least:
             opened.is_full = True
             guess = max(GUESS * grown.nbytes, grown.first_bytes, memory >> LITTLE)  # few rows may have been seen

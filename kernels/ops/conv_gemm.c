@@ -146,9 +146,9 @@ uint32_t fx_conv_gemm_units(const fx_kernels *k, uint32_t kernel, const fx_conv_
 
 #define FX_LINE_FLOATS 16
 /* Of large maps a tile's output and residual, and the input of one tap, are prefetched into L2 while the tile before it
- * is computed, a part with each call for that tile's panels (measured: 7.0 ms for 8.5 at 128 -> 128 @147^2). */
-/* Else output and residual are prefetched right before they are computed: stores wait in a queue, which fills up where
- * they miss L1 (measured: 2.8 ms for 3.1 at 3 -> 64, 7x7, @224^2). */
+ * is computed, a part with each call for that tile's panels (measured: 7.0 ms for 8.5 at 128 -> 128 @147^2). Of others
+ * output and residual are prefetched right before they are computed: stores wait in a queue, which fills up where they
+ * miss L1 (measured: 2.8 ms for 3.1 at 3 -> 64, 7x7, @224^2). */
 #define ASK_PRODUCTS_MIN 64 /* of an output, and of a prefetched input: fewer take less time than prefetching */
 #define ASK_AHEAD_PRODUCTS_MIN 24
 

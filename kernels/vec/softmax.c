@@ -126,14 +126,11 @@ static int narrow_period(int columns) {
 /* At least this many periods: folding lanes takes the time of a few. */
 #define NARROW_PERIODS_MIN 4
 
-FX_INLINE fx_v narrow_load(const float *x, int64_t left, float other) {
-    return left >= FX_WIDTH ? fx_load(x) : fx_first(fx_load_part(x, (int)left), (int)left, fx_splat(other));
-}
-FX_INLINE void narrow_store(float *y, int64_t left, fx_v v) {
-    if (left >= FX_WIDTH)
-        fx_store(y, v);
-    else
-        fx_store_part(y, v, (int)left);
+/* Vector i of a period of which `count` floats are there; those behind count for nothing: neither as the largest nor,
+ * as exponentials, in a sum. */
+FX_INLINE fx_v narrow_load(const float *x, int i, int count) {
+    const fx_v v = fx_load_below(x, i, count);
+    return i + FX_WIDTH <= count ? v : fx_first(v, count - i, fx_splat(-INFINITY));
 }
 
 /* A period of floats from a column's number to all lanes that hold it. */
@@ -148,29 +145,34 @@ FX_INLINE void softmax_narrow(const fx_softmax *s, const int period) {
     float top[NARROW_PERIOD_MAX], sum[NARROW_PERIOD_MAX];
     for (int i = 0; i < period; i += FX_WIDTH)
         fx_store(top + i, fx_splat(-INFINITY)), fx_store(sum + i, fx_splat(0));
-    for (int64_t at = 0; at < size; at += period)
-        for (int i = 0; i < period && at + i < size; i += FX_WIDTH)
-            fx_store(top + i, fx_max(fx_load(top + i), narrow_load(s->x + at + i, size - at - i, -INFINITY)));
+    for (int64_t at = 0; at < size; at += period) {
+        const int count = size - at < period ? (int)(size - at) : period;
+        for (int i = 0; i < count; i += FX_WIDTH)
+            fx_store(top + i, fx_max(fx_load(top + i), narrow_load(s->x + at, i, count)));
+    }
     for (int i = s->columns; i < period; i++)
         top[i % s->columns] = fmaxf(top[i % s->columns], top[i]);
     narrow_repeat(top, s->columns, period);
-    for (int64_t at = 0; at < size; at += period)
-        for (int i = 0; i < period && at + i < size; i += FX_WIDTH) {
-            const fx_v v = narrow_load(s->x + at + i, size - at - i, -INFINITY) - fx_load(top + i);
-            const fx_v e = fx_exp_below(v);
-            narrow_store(s->y + at + i, size - at - i, s->log ? v : e);
+    for (int64_t at = 0; at < size; at += period) {
+        const int count = size - at < period ? (int)(size - at) : period;
+        for (int i = 0; i < count; i += FX_WIDTH) {
+            const fx_v v = narrow_load(s->x + at, i, count) - fx_load(top + i), e = fx_exp_below(v);
+            fx_store_below(s->y + at, i, count, s->log ? v : e);
             fx_store(sum + i, fx_load(sum + i) + e);
         }
+    }
     for (int i = s->columns; i < period; i++)
         sum[i % s->columns] += sum[i];
     for (int i = 0; i < s->columns; i++)
         sum[i] = s->log ? logf(sum[i]) : 1 / sum[i];
     narrow_repeat(sum, s->columns, period);
-    for (int64_t at = 0; at < size; at += period)
-        for (int i = 0; i < period && at + i < size; i += FX_WIDTH) {
-            const fx_v v = narrow_load(s->y + at + i, size - at - i, 0), by = fx_load(sum + i);
-            narrow_store(s->y + at + i, size - at - i, s->log ? v - by : v * by);
+    for (int64_t at = 0; at < size; at += period) {
+        const int count = size - at < period ? (int)(size - at) : period;
+        for (int i = 0; i < count; i += FX_WIDTH) {
+            const fx_v v = fx_load_below(s->y + at, i, count), by = fx_load(sum + i);
+            fx_store_below(s->y + at, i, count, s->log ? v - by : v * by);
         }
+    }
 }
 
 void FX_SYMBOL(softmax_f32)(const fx_softmax *s) {
