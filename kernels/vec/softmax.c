@@ -139,40 +139,50 @@ static void narrow_repeat(float *lanes, int columns, int period) {
         lanes[i] = lanes[i - columns];
 }
 
+/* What a period of `count` floats adds to the largest of each lane; its exponentials, and what they add to each lane's
+ * sum; and what is left of it. `count` is a constant for whole periods. */
+FX_INLINE void narrow_most(const float *x, float *top, const int count) {
+    for (int i = 0; i < count; i += FX_WIDTH)
+        fx_store(top + i, fx_max(fx_load(top + i), narrow_load(x, i, count)));
+}
+FX_INLINE void narrow_exp(const float *x, float *y, const float *top, float *sum, const int count, const int log) {
+    for (int i = 0; i < count; i += FX_WIDTH) {
+        const fx_v v = narrow_load(x, i, count) - fx_load(top + i), e = fx_exp_below(v);
+        fx_store_below(y, i, count, log ? v : e);
+        fx_store(sum + i, fx_load(sum + i) + e);
+    }
+}
+FX_INLINE void narrow_finish(float *y, const float *by, const int count, const int log) {
+    for (int i = 0; i < count; i += FX_WIDTH) {
+        const fx_v v = fx_load_below(y, i, count), own = fx_load(by + i);
+        fx_store_below(y, i, count, log ? v - own : v * own);
+    }
+}
+
 /* Softmax of [n, columns] floats; lane i of a period holds column i % columns. */
 FX_INLINE void softmax_narrow(const fx_softmax *s, const int period) {
-    const int64_t size = (int64_t)s->n * s->columns;
-    float top[NARROW_PERIOD_MAX], sum[NARROW_PERIOD_MAX];
+    const int64_t size = (int64_t)s->n * s->columns, whole = size - size % period;
+    const int rest = (int)(size - whole), log = s->log;
+    float top[NARROW_PERIOD_MAX], by[NARROW_PERIOD_MAX];
     for (int i = 0; i < period; i += FX_WIDTH)
-        fx_store(top + i, fx_splat(-INFINITY)), fx_store(sum + i, fx_splat(0));
-    for (int64_t at = 0; at < size; at += period) {
-        const int count = size - at < period ? (int)(size - at) : period;
-        for (int i = 0; i < count; i += FX_WIDTH)
-            fx_store(top + i, fx_max(fx_load(top + i), narrow_load(s->x + at, i, count)));
-    }
+        fx_store(top + i, fx_splat(-INFINITY)), fx_store(by + i, fx_splat(0));
+    for (int64_t at = 0; at < whole; at += period)
+        narrow_most(s->x + at, top, period);
+    narrow_most(s->x + whole, top, rest);
     for (int i = s->columns; i < period; i++)
         top[i % s->columns] = fmaxf(top[i % s->columns], top[i]);
     narrow_repeat(top, s->columns, period);
-    for (int64_t at = 0; at < size; at += period) {
-        const int count = size - at < period ? (int)(size - at) : period;
-        for (int i = 0; i < count; i += FX_WIDTH) {
-            const fx_v v = narrow_load(s->x + at, i, count) - fx_load(top + i), e = fx_exp_below(v);
-            fx_store_below(s->y + at, i, count, s->log ? v : e);
-            fx_store(sum + i, fx_load(sum + i) + e);
-        }
-    }
+    for (int64_t at = 0; at < whole; at += period)
+        narrow_exp(s->x + at, s->y + at, top, by, period, log);
+    narrow_exp(s->x + whole, s->y + whole, top, by, rest, log);
     for (int i = s->columns; i < period; i++)
-        sum[i % s->columns] += sum[i];
+        by[i % s->columns] += by[i];
     for (int i = 0; i < s->columns; i++)
-        sum[i] = s->log ? logf(sum[i]) : 1 / sum[i];
-    narrow_repeat(sum, s->columns, period);
-    for (int64_t at = 0; at < size; at += period) {
-        const int count = size - at < period ? (int)(size - at) : period;
-        for (int i = 0; i < count; i += FX_WIDTH) {
-            const fx_v v = fx_load_below(s->y + at, i, count), by = fx_load(sum + i);
-            fx_store_below(s->y + at, i, count, s->log ? v - by : v * by);
-        }
-    }
+        by[i] = log ? logf(by[i]) : 1 / by[i];
+    narrow_repeat(by, s->columns, period);
+    for (int64_t at = 0; at < whole; at += period)
+        narrow_finish(s->y + at, by, period, log);
+    narrow_finish(s->y + whole, by, rest, log);
 }
 
 void FX_SYMBOL(softmax_f32)(const fx_softmax *s) {
