@@ -259,19 +259,21 @@ def _sides(region: Region) -> Iterator[int]:
 
 def _candidates(ports: Sequence[Port], region: Region) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
     """Iterate over sides, the model's own last, each with the shapes of all inputs, no two the same. The first open
-    dimension of an input is 1 (a batch) and the others are a side; or all are 1 but the last. The dimension of a vector
-    is a side. If it is the first dimension of another input, too, it is first taken for a batch, and for a side when
-    all sides were tried. Masks of a decoder are first as long as its caches and the new tokens together.
+    dimension of an input is 1 (a batch) and the others are a side; or all are 1 but the last; or none is 1, as the
+    first one may count frames. The dimension of a vector is a side. If it is the first dimension of another input, too,
+    it is first taken for a batch, and for a side when all sides were tried. Masks of a decoder are first as long as its
+    caches and the new tokens together.
     """
     seen, caches = set(), Caches.of(ports)
     for is_batch in (True, False):
         for side in _sides(region):
-            for only_last in (False, True):
-                even = _sizes(ports, side, only_last, is_batch)
+            batched = [_sizes(ports, side, only_last, is_batch) for only_last in (False, True)]
+            framed = dict.fromkeys(batched[0], side)
+            for even in (*batched, framed):
+                most = SOUND_MAX if side > SOUND_SIDE or even is framed else TENSOR_MAX
                 for sizes in (caches.summed(even), even):
                     shapes = shapes_at(ports, sizes)
                     key = tuple(shapes)
-                    most = SOUND_MAX if side > SOUND_SIDE else TENSOR_MAX
                     if key not in seen and all(np.prod(shape, dtype=float) <= most for shape in shapes):
                         seen.add(key)
                         yield side, shapes
