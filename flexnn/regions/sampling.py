@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from itertools import chain
 from math import inf, prod
 from typing import NamedTuple
@@ -67,6 +68,26 @@ class Sampled(NamedTuple):
     """The inputs, without open dimensions that weights decide."""
     left: list[Left]
     """Layers that were in none of them."""
+
+
+class Firsts(Enum):
+    """What the first open dimension of each input is taken for, in the order in which it is tried."""
+
+    BATCH = 0
+    FRAMES = 1
+    """It is a side, as all others are."""
+    VECTORS = 2
+    """It is a side where it is also the dimension of a vector."""
+
+
+class Candidate(NamedTuple):
+    """Shapes that may be tried."""
+
+    side: int
+    """Size of open dimensions."""
+    shapes: list[tuple[int, ...]]
+    """Shapes of all inputs."""
+    firsts: Firsts = Firsts.VECTORS
 
 
 class _Walks:
@@ -144,14 +165,15 @@ def sample(model: Model) -> Sampled:
     region = Region(model.graph, precision=model.precision)
     walks, ports = _begun(model, region)
     bound = walks.bound
-    for side, shapes in chain(_candidates(ports, region), _asked(ports, region, walks.walked)):
-        if len(bound) >= SAMPLES and walks.walked.all_lowered(region):
+    for candidate in chain(_candidates(ports, region), _asked(ports, region, walks.walked)):
+        is_whole = bool(bound) and walks.walked.all_lowered(region)
+        if len(bound) >= SAMPLES and is_whole:
             break
-        if shapes in walks.tried:
+        if candidate.shapes in walks.tried or (is_whole and candidate.firsts is Firsts.FRAMES):
             continue
-        if len(bound) >= SAMPLES and side in SIDES and side not in LARGER_SIDES:
+        if len(bound) >= SAMPLES and candidate.side in SIDES and candidate.side not in LARGER_SIDES:
             continue
-        walks.try_at(shapes)
+        walks.try_at(candidate.shapes)
         if walks.failed == SINGLY and len(bound) < SAMPLES:
             walks.failed += 1
             for changed in _doubled(ports, bound[0]):
@@ -171,8 +193,7 @@ def _begun(model: Model, region: Region) -> tuple[_Walks, Sequence[Port]]:
     weights decide, which are looked for where a walk left layers with weights.
     """
     walks, ports, unused = _Walks(model, region), model.graph.inputs, unused_sources(model)
-    _, shapes = next(_candidates(ports, region))
-    walks.try_at(shapes)
+    walks.try_at(next(_candidates(ports, region)).shapes)
     if walks.bound and walks.walked.all_lowered(region):
         return walks, ports
     decided = fitted(model, region, ports)
@@ -257,29 +278,28 @@ def _sides(region: Region) -> Iterator[int]:
     yield from _own_sides(region)
 
 
-def _candidates(ports: Sequence[Port], region: Region) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
+def _candidates(ports: Sequence[Port], region: Region) -> Iterator[Candidate]:
     """Iterate over sides, the model's own last, each with the shapes of all inputs, no two the same. The first open
-    dimension of an input is 1 (a batch) and the others are a side; or all are 1 but the last; or none is 1, as the
-    first one may count frames. The dimension of a vector is a side. If it is the first dimension of another input, too,
-    it is first taken for a batch, and for a side when all sides were tried. Masks of a decoder are first as long as its
-    caches and the new tokens together.
+    dimension of an input is 1 (a batch) and the others are a side; or all are 1 but the last. The dimension of a vector
+    is a side. If it is the first dimension of another input, too, it is first taken for a batch, and for a side when
+    all sides were tried, and all dimensions were a side. Masks of a decoder are first as long as its caches and the new
+    tokens together.
     """
     seen, caches = set(), Caches.of(ports)
-    for is_batch in (True, False):
+    for firsts in Firsts:
         for side in _sides(region):
-            batched = [_sizes(ports, side, only_last, is_batch) for only_last in (False, True)]
-            framed = dict.fromkeys(batched[0], side)
-            for even in (*batched, framed):
-                most = SOUND_MAX if side > SOUND_SIDE or even is framed else TENSOR_MAX
+            batched = [_sizes(ports, side, only_last, firsts is not Firsts.VECTORS) for only_last in (False, True)]
+            for even in [dict.fromkeys(batched[0], side)] if firsts is Firsts.FRAMES else batched:
+                most = SOUND_MAX if side > SOUND_SIDE or firsts is Firsts.FRAMES else TENSOR_MAX
                 for sizes in (caches.summed(even), even):
                     shapes = shapes_at(ports, sizes)
                     key = tuple(shapes)
                     if key not in seen and all(np.prod(shape, dtype=float) <= most for shape in shapes):
                         seen.add(key)
-                        yield side, shapes
+                        yield Candidate(side, shapes, firsts)
 
 
-def _asked(ports: Sequence[Port], region: Region, walked: Walked) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
+def _asked(ports: Sequence[Port], region: Region, walked: Walked) -> Iterator[Candidate]:
     """Iterate over sizes that the weights of layers in no segment multiply, each with the shapes of all inputs in which
     every open dimension has that size, or an equal part of it: layers multiply several inputs behind each other, too.
     """
@@ -292,7 +312,7 @@ def _asked(ports: Sequence[Port], region: Region, walked: Walked) -> Iterator[tu
     for side in [*dict.fromkeys(d for d in parts if d <= max(SIDES))][:OWN_SIDES]:
         shapes = shapes_at(ports, dict.fromkeys(names, side))
         if all(np.prod(shape, dtype=float) <= SOUND_MAX for shape in shapes):
-            yield side, shapes
+            yield Candidate(side, shapes)
 
 
 def _sizes(ports: Sequence[Port], side: int, only_last: bool, is_batch: bool) -> dict[str, int]:
