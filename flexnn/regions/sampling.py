@@ -71,7 +71,7 @@ class Sampled(NamedTuple):
 
 
 class Firsts(Enum):
-    """What the first open dimension of each input is taken for, in the order in which it is tried."""
+    """Meanings of the first open dimension of each input, in the order in which they are tried."""
 
     BATCH = 0
     FRAMES = 1
