@@ -68,20 +68,24 @@ typedef struct range {
     int64_t lo, hi;
 } range;
 
-/* Replaces or combines what a run of rows names and the range holds. 0 if an index is out of range. A NaN stays one. */
+/* Combines n elements y with as many x, which lie elsewhere: one loop for each kind, so that each runs over vectors. */
+#define COMBINE(value)                                                                                                 \
+    for (int64_t i = 0; i < n; i++)                                                                                    \
+        y[i] = (value);                                                                                                \
+    break
+
+/* Combines what a run of rows names and the range holds. 0 if an index is out of range. A NaN stays one. */
 #define PLACE(name, type, wide, worse)                                                                                 \
-    static type combine_##name(int32_t kind, type y, type x) {                                                         \
+    static void combine_##name(int32_t kind, int64_t n, type *restrict y, const type *restrict x) {                    \
         switch (kind) {                                                                                                \
         case FX_SCATTER_ADD:                                                                                           \
-            return (type)((wide)y + (wide)x);                                                                          \
+            COMBINE((type)((wide)y[i] + (wide)x[i]));                                                                  \
         case FX_SCATTER_MUL:                                                                                           \
-            return (type)((wide)y * (wide)x);                                                                          \
+            COMBINE((type)((wide)y[i] * (wide)x[i]));                                                                  \
         case FX_SCATTER_MAX:                                                                                           \
-            return y < x || worse(x) ? x : y;                                                                          \
-        case FX_SCATTER_MIN:                                                                                           \
-            return x < y || worse(x) ? x : y;                                                                          \
+            COMBINE(y[i] < x[i] || worse(x[i]) ? x[i] : y[i]);                                                         \
         default:                                                                                                       \
-            return x;                                                                                                  \
+            COMBINE(x[i] < y[i] || worse(x[i]) ? x[i] : y[i]);                                                         \
         }                                                                                                              \
     }                                                                                                                  \
     static int place_##name(const fx_picks *p, const fx_picks_run *r, int32_t kind, range own, type *y,                \
@@ -91,9 +95,8 @@ typedef struct range {
             if (offset < 0)                                                                                            \
                 return 0;                                                                                              \
             const int64_t from = to < own.lo ? own.lo : to, end = to + p->inner < own.hi ? to + p->inner : own.hi;     \
-            const type *x = updates + row * p->inner;                                                                  \
-            for (int64_t i = from; i < end; i++)                                                                       \
-                y[i] = combine_##name(kind, y[i], x[i - to]);                                                          \
+            if (from < end)                                                                                            \
+                combine_##name(kind, end - from, y + from, updates + row * p->inner + from - to);                      \
         }                                                                                                              \
         return 1;                                                                                                      \
     }
