@@ -17,6 +17,7 @@ from .affine import fold_affine
 from .angles import keep_angles_of_zero
 from .attention import fuse_attention
 from .blocks import compute_before_blocks
+from .branches import merge_branches
 from .cleanup import cleanup, compact
 from .flatten import fold_flatten
 from .grouped import merge_groups
@@ -53,6 +54,7 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     compute_before_blocks,
     _of_bytes("byte_moves", "move_bytes"),
     fold_affine,
+    merge_branches,
     _of_bytes("byte_tables", "tabulate"),
     _of_bytes("byte_operators", "compute_in_bytes"),
     _of_bytes("byte_dynamic", "multiply_dynamically"),
