@@ -46,7 +46,7 @@ def convolutions(graph: Graph) -> int:
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_block_with_branches(stride: int, turned: bool) -> None:
-    """As RepVGG trains them: 3x3 and 1x1, each with its BatchNormalization."""
+    """RepVGG's: a 3x3 and a 1x1 convolution, each with its BatchNormalization."""
     first, one = normed("c", "cn", 3)
     second, two = normed("d", "dn", 7)
     step = {"strides": [stride, stride]}
