@@ -191,18 +191,13 @@ FX_INLINE void fx_finish_panels(const fx_dot_u8 *d, const __m512i *sums, const f
     }
 }
 
-/* Sets what packs a tile with a residual. Returns whether it has two whole panels, and saturation clamps all of it. */
-FX_INLINE int fx_pack512_of_added(fx_pack512 *p, const fx_dot_u8 *d) {
+static inline void fx_finish_added(const fx_dot_u8 *d, const __m512i *sums) {
     const fx_byte_finish last = {.zero = d->finish.sum_zero, .lo = d->finish.sum_lo, .hi = d->finish.sum_hi};
-    fx_pack512_of(p, d, &last);
+    fx_pack512 p;
+    fx_pack512_of(&p, d, &last);
     /* A sum of two numbers below 256 times these scales is no int32's last one. */
     const int is_small = fabsf(d->finish.v_scale) < 1e6f && fabsf(d->finish.r_scale) < 1e6f;
-    return d->panels == 2 && is_small && p->is_plain && p->is_whole;
-}
-
-static inline void fx_finish_added(const fx_dot_u8 *d, const __m512i *sums) {
-    fx_pack512 p;
-    if (fx_pack512_of_added(&p, d))
+    if (d->panels == 2 && is_small && p.is_plain && p.is_whole)
         fx_finish_panels(d, sums, &p, 2, 1);
     else
         d->panels == 2 ? fx_finish_panels(d, sums, &p, 2, 0) : fx_finish_panels(d, sums, &p, 1, 0);

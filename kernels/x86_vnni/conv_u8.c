@@ -22,20 +22,8 @@ FX_INLINE void pack(const fx_pack512 *f, const fx_dot_u8 *d, __m512i sum[14][2],
     }
 }
 
-/* The same of two whole panels with a residual, which saturation clamps. */
-FX_INLINE void pack_added(const fx_pack512 *p, const fx_dot_u8 *d, __m512i sum[14][2], const int R) {
-    const fx_finish512 f = fx_finish512_of(&d->finish);
-    FX_UNROLL for (int i = 0; i < R; i += 2) {
-        const int rows[2] = {i, i + (i + 1 < R)};
-        __m512i whole[2][2];
-        FX_UNROLL for (int k = 0; k < 2; k++) FX_UNROLL for (int j = 0; j < 2; j++) whole[k][j] =
-            fx_added512(&f, p, sum[rows[k]][j], j, d->r[rows[k]] + d->c_at, 1);
-        fx_store_two(p, d, i, fx_pack512_bytes(p, whole[0][0], whole[0][1], whole[1][0], whole[1][1], 1));
-    }
-}
-
-/* A tile of R rows and P panels. Bytes are finished in registers, with a residual where saturation clamps two whole
- * panels; else the sums are stored, and the result is 0. */
+/* A tile of R rows and P panels. Bytes without residual are finished in registers; else the sums are stored, and the
+ * result is 0. */
 FX_INLINE int multiply(const fx_dot_u8 *d, __m512i *sums, const int R, const int P) {
     const int64_t head = fx_byte_panel_head(d->finish.to), second = d->w_panel;
     const char *w = d->w + head;
@@ -65,14 +53,10 @@ FX_INLINE int multiply(const fx_dot_u8 *d, __m512i *sums, const int R, const int
     if (d->more)
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < P; j++) sum[i][j] =
             _mm512_add_epi32(sum[i][j], _mm512_set1_epi32(d->more[i]));
-    fx_pack512 f;
     if (d->finish.to == FX_DTYPE_U8 && !d->r) {
+        fx_pack512 f;
         fx_pack512_of(&f, d, &d->finish);
         f.is_plain ? pack(&f, d, sum, R, P, 1) : pack(&f, d, sum, R, P, 0);
-        return 1;
-    }
-    if (P == 2 && d->finish.to == FX_DTYPE_U8 && fx_pack512_of_added(&f, d)) {
-        pack_added(&f, d, sum, R);
         return 1;
     }
     FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < P; j++) sums[i * P + j] = sum[i][j];
