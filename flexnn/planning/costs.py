@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SMALL_CONSTANT_BYTES = 64 << 10
 """Largest raw constant that is always pinned: a request for so little costs more than the memory."""
 
+CACHED_BYTES_MAX = 32 << 20
+"""Bytes of a graph's panels up to which a CPU's cache may hold them from run to run."""
 V_BYTES = 3 << 19
 """Bytes of transformed input that a Winograd block aims at: with the rest of its workspace at most 2 MiB."""
 TILES_MIN, TILES_MAX = 16, 49
@@ -80,7 +82,7 @@ def graph_costs(
     small: dict[int, None] = {}
     nodes, zeros = list[NodeCosts](), 0
     spilled = {spill.root for spill in graph.spills}
-    sorts = _Sorts(graph, setting, {} if seen is None else seen, every_variant)
+    sorts = _Sorts(graph, setting, {} if seen is None else seen, every_variant, _is_cold(graph))
     encoded: Encoded = {}
     alike: dict[tuple[object, ...], tuple[NodeCosts, NDArray[np.int32]]] = {}  # parameters too: a key has their id
     for node in graph.nodes:
@@ -117,6 +119,15 @@ def graph_costs(
     for w in small:
         costs.small_bytes += costs.occupied_bytes(graph.weights[w].offset, graph.weights[w].nbytes)
     return costs
+
+
+def _is_cold(graph: Graph) -> bool:
+    """Return whether a graph's panels are more than a cache holds."""
+    panels: dict[int, int] = {}
+    for number in {node.weight for node in graph.nodes if node.weight >= 0}:
+        weight = graph.weights[number]
+        panels[weight.offset if weight.offset >= 0 else -1 - number] = weight.nbytes
+    return sum(panels.values()) > CACHED_BYTES_MAX
 
 
 def lives_of(graph: Graph) -> Lives:
@@ -161,19 +172,23 @@ class _Sorts(NamedTuple):
     setting: Setting
     seen: Known
     every_variant: bool
+    is_cold: bool
+    """Whether no cache holds the weights from run to run."""
 
     def of(self, node: Node, params: NDArray[np.int32], table: Table | None, *, stores: bool) -> tuple[NodeCosts, int]:
         """Return costs of a node without its weights, and the zeros it reads. ``stores``: it stores an activation."""
         tensors, setting = self.graph.tensors, self.setting
         operands = [(tensors[t].shape, tensors[t].dtype) for t in (*node.inputs, *node.outputs)]
-        alike = node.op, params.tobytes(), tuple(operands), stores or (table and (table.rows, table.chunk_bytes))
+        moves = stores or (table and (table.rows, table.chunk_bytes))
+        alike = node.op, params.tobytes(), tuple(operands), moves, self.is_cold
         found = self.seen.get(alike)
         if found is None:
             read, known = _zeros(node, params), _node_costs(self.graph, node, params, setting)
             if table is not None or stores:
                 known.variants = [_moving_rows(table, tensors[node.outputs[0]].nbytes, setting)]
             else:
-                known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
+                cold = known.weight_bytes if self.is_cold and operators.OPERATORS[node.op].kernels else 0
+                known.variants = [setting.machine.timed(node.op, params, variant, cold) for variant in known.variants]
                 known.variants = known.variants if self.every_variant else _useful(known.variants)
             found = self.seen[alike] = known, read
         return found

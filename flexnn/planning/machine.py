@@ -53,12 +53,14 @@ class MachineProfile:
         names = ("storage_bytes_per_second", "request_s", "latency_s", "compute_speed", "load_speed")
         return replace(self, **{name: getattr(other, name) for name in names})
 
-    def timed(self, op: str, params: NDArray[np.int32], variant: Variant) -> Variant:
-        """Return the variant with its measured time, or with a scaled one where it was not measured."""
+    def timed(self, op: str, params: NDArray[np.int32], variant: Variant, cold_bytes: int = 0) -> Variant:
+        """Return the variant with its measured time, or with a scaled one where it was not measured. ``cold_bytes``:
+        those of its weights, if no cache holds them from run to run. Weights of samples, which give scales, are in one.
+        """
         known = self.times.get(variant_key(op, params, variant)) if self.times else None
         if known is None:
             scale = self.scales.get(variant.kernel or op, 1.0)
-            known = variant.fixed_s * scale, variant.channels_s * scale
+            known = variant.fixed_s * scale, max(variant.channels_s * scale, cold_bytes / self.bytes_per_second)
         return Variant(variant.kernel, variant.tile_block, variant.workspace_bytes, *known)
 
 

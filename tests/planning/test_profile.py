@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.costs import SMALL_CONSTANT_BYTES, graph_costs, with_tile_block
-from tests.support.plan_graphs import CLASSICS, Builder, resnet
+from flexnn.planning.machine import variant_key
+from tests.support.plan_graphs import CLASSICS, Builder, resnet, vgg19
 from tests.support.plans import FAST_DISK
 
 
@@ -85,6 +88,21 @@ def test_only_big_constants_are_streamed() -> None:
     assert [len(node.constants) for node in costs.nodes] == [0, 0, 1, 0]
     assert costs.nodes[2].constants[0][2] > SMALL_CONSTANT_BYTES
     assert costs.small_bytes == 32 * 4
+
+
+@pytest.mark.parametrize(("scale", "is_cold"), [(1, True), (8, False)])
+def test_samples_in_a_cache_do_not_make_memory_faster(scale: int, is_cold: bool) -> None:
+    """Weights of more bytes than caches hold come from memory in each run, whatever samples of a few of them took."""
+    machine = replace(FAST_DISK, scales={"direct": 0.1})
+    graph = vgg19(scale=scale)
+    costs = graph_costs(graph, Setting(machine, threads=2))
+    known = costs.nodes[max(range(len(costs.nodes)), key=lambda i: costs.nodes[i].weight_bytes)]
+    least = known.weight_bytes / machine.bytes_per_second
+    (direct,) = (variant for variant in known.variants if variant.kernel == "direct")
+    assert direct.channels_s == pytest.approx(least if is_cold else 0.1 * least)
+    measured = replace(machine, times={variant_key("conv", known.params, direct): (1e-6, 0.5 * least)})
+    of_measured = graph_costs(graph, Setting(measured, threads=2)).nodes[costs.nodes.index(known)]
+    assert of_measured.variants[0].channels_s == 0.5 * least
 
 
 def test_tile_block_goes_into_a_copy() -> None:
