@@ -226,7 +226,7 @@ def _made(
     shown = shown and sys.stderr is not None and sys.stderr.isatty()
     bound = {name: list(dims) for name, dims in shapes.items()}
     asked = {"model": model, "shapes": bound, "note": note or "", "terminal": TERMINAL if shown else None}
-    last = copied(asked, shown=shown, heard=heard)
+    last = _believed(0, "" if shown else _asked_again(asked, heard)) or copied(asked, shown=shown, heard=heard)
     if not last:
         status, said = spawned([*maker(), json.dumps(asked)], shown=shown, heard=heard)
         last = _last_line(said)
@@ -295,20 +295,37 @@ def copied(asked: dict[str, Any], *, shown: bool = False, heard: Heard | None = 
     new process has to make it, as no copy can, or as it failed for another reason than the model. ``shown`` and
     ``heard`` are as for ``spawned``.
     """
-    from flexnn import forking  # few sessions run a process
+    from flexnn import forking, staying  # few sessions run a process
+
+    if not forking.may_copy():
+        return ""
+    ends = None
 
     def work() -> int:
         import importlib
 
-        return int(importlib.import_module(MAKER).main(asked))
+        return int(importlib.import_module(MAKER).main(asked, ends))
 
-    if not forking.may_copy():
-        return ""
     try:
-        status, said = _said(lambda writes: forking.copied(work, writes, TERMINAL if shown else None), heard)
+        ends = staying.offered() if staying.is_wanted() else None
+        kept = (ends.asked, ends.answers) if ends is not None else ()
+        status, said = _said(lambda writes: forking.copied(work, writes, TERMINAL if shown else None, kept), heard)
     except (OSError, RuntimeError):  # no memory or number is left for a process, or this is an inner interpreter
         return ""
-    last = _last_line(said)
+    finally:
+        if ends is not None:
+            ends.close()
+    return _believed(status, _last_line(said))
+
+
+def _asked_again(asked: dict[str, Any], heard: Heard | None) -> str:
+    """Return what a process says that stayed for more models, "" where none did."""
+    staying = sys.modules.get("flexnn.staying")  # no process stays before it is imported
+    return str(staying.ask(asked, heard)) if staying is not None else ""
+
+
+def _believed(status: int, last: str) -> str:
+    """Return the last line of a copy if it says what a new process would say, too, else nothing."""
     is_models = last.startswith(ERROR) and not last.startswith((DEFECT, NO_MEMORY))  # the copy holds the program, too
     return last if is_models or (not status and last.endswith(ARTIFACT)) else ""
 
