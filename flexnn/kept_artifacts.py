@@ -307,7 +307,7 @@ def copied(asked: dict[str, Any], *, shown: bool = False, heard: Heard | None = 
         return int(importlib.import_module(MAKER).main(asked, ends))
 
     try:
-        ends = staying.offered() if staying.is_wanted() else None
+        ends = staying.offered()
         kept = (ends.asked, ends.answers) if ends is not None else ()
         status, said = _said(lambda writes: forking.copied(work, writes, TERMINAL if shown else None, kept), heard)
     except (OSError, RuntimeError):  # no memory or number is left for a process, or this is an inner interpreter

@@ -65,19 +65,25 @@ def is_wanted() -> bool:
     return all(os.environ.get(name) != "0" for name in OFF)
 
 
-def offered() -> Ends:
-    """Return the ends of a process that is about to begin; this process keeps the others. Raises OSError."""
-    asked, asks = os.pipe()
+def offered() -> Ends | None:
+    """Return the ends of a process that is about to begin, while this process keeps the others; None: none is to stay,
+    as the environment says so, or another call is just asking one. Raises OSError.
+    """
+    if not is_wanted() or not _staying.lock.acquire(blocking=False):
+        return None
     try:
-        answers, answered = os.pipe()
-    except OSError:
-        Ends(asked, asks).close()
-        raise
-    with _staying.lock:
-        before, _staying.ends, _staying.owner = _staying.ends, Ends(asks, answers), os.getpid()
-    if before is not None:
-        before.close()
-    return Ends(asked, answered)
+        asked, asks = os.pipe()
+        try:
+            answers, answered = os.pipe()
+        except OSError:
+            Ends(asked, asks).close()
+            raise
+        if _staying.ends is not None:
+            _staying.ends.close()
+        _staying.ends, _staying.owner = Ends(asks, answers), os.getpid()
+        return Ends(asked, answered)
+    finally:
+        _staying.lock.release()
 
 
 def ask(asked: dict[str, Any], heard: _Line | None) -> str:
