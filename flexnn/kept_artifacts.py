@@ -16,7 +16,7 @@ import time
 from _blake2 import blake2b
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flexnn._core import OpenFile
 from flexnn._core import _core as extension
@@ -24,6 +24,9 @@ from flexnn.apart import LOOK_SECONDS
 from flexnn.artifact.format import VERSION, ArtifactError, is_onnx
 from flexnn.errors import DEFECT, ERROR, NO_MEMORY, CompileError, FlexNNError
 from flexnn.files import cache_folder, held, own_folder, read_own
+
+if TYPE_CHECKING:
+    from flexnn.staying import Ends
 
 ENTRY_BYTES_MAX = 1 << 20
 ARTIFACT, ENTRY, STATUS = ".flexnn", ".json", ".status"
@@ -221,15 +224,12 @@ def _made(
     """Have the artifact of ``model`` made and kept, and noted under a further key; return its name. Raises
     CompileError.
     """
-    import json
-
     shown = shown and sys.stderr is not None and sys.stderr.isatty()
     bound = {name: list(dims) for name, dims in shapes.items()}
     asked = {"model": model, "shapes": bound, "note": note or "", "terminal": TERMINAL if shown else None}
     last = _believed(0, "" if shown else _asked_again(asked, heard)) or copied(asked, shown=shown, heard=heard)
     if not last:
-        status, said = spawned([*maker(), json.dumps(asked)], shown=shown, heard=heard)
-        last = _last_line(said)
+        status, last = _made_anew(asked, shown=shown, heard=heard)
         if status and not last.startswith(ERROR):
             last = f"{ERROR}{last or f'compiling ended with status {status}'}"
     if last.startswith(ERROR):
@@ -238,6 +238,26 @@ def _made(
     if not name.endswith(ARTIFACT):
         raise OSError(errno.EIO, "compiling printed no artifact", model)
     return name
+
+
+def _made_anew(asked: dict[str, Any], *, shown: bool, heard: Heard | None) -> tuple[int, str]:
+    """Have a new process make the artifact that is ``asked`` for; return its status and the last line that it prints.
+    It stays for more. Raises CompileError, OSError.
+    """
+    import json
+
+    from flexnn import staying  # few sessions run a process
+
+    ends = None
+    with contextlib.suppress(OSError):
+        ends = staying.offered()
+    try:
+        stays = {"stays": ends is not None}
+        status, said = spawned([*maker(), json.dumps(asked | stays)], shown=shown, heard=heard, ends=ends)
+    finally:
+        if ends is not None:
+            ends.close()
+    return status, _last_line(said)
 
 
 def _last_line(said: bytes) -> str:
@@ -270,12 +290,16 @@ def _read_when_ready(reads: int) -> bytes:
     return os.read(reads, 1 << 16)
 
 
-def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = None) -> tuple[int, bytes]:
+def spawned(
+    command: list[str], *, shown: bool = False, heard: Heard | None = None, ends: Ends | None = None
+) -> tuple[int, bytes]:
     """Run a process without input; return its status and all that it prints. The module subprocess would take memory
     of the session's budget. If progress is ``shown``, descriptor TERMINAL is this process's standard error. ``heard``
-    is called with the first line while the process runs.
+    is called with the first line while the process runs. ``ends``: descriptors by which it is asked for more.
     """
     import signal  # few sessions run a process
+
+    from flexnn.staying import HERE
 
     def begin(writes: int) -> int:
         actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
@@ -283,6 +307,8 @@ def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = No
         if shown:
             actions.append((os.POSIX_SPAWN_DUP2, 2, TERMINAL))
         actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
+        for fd, here in zip((ends.asked, ends.answers) if ends is not None else (), HERE, strict=False):
+            actions.append((os.POSIX_SPAWN_DUP2, fd, here))
         environment = {**os.environ, **ALONE}
         usual = [signal.SIGCHLD]  # where it is ignored, as daemons do, the system keeps no status of processes that end
         return os.posix_spawn(command[0], command, environment, file_actions=actions, setsigdef=usual)

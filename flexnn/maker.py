@@ -180,4 +180,9 @@ def _made(asked: dict[str, Any], core: ModuleType | None) -> _Made:
 
 def start() -> None:
     """Make what the last argument asks for, and end without tidying up."""
-    os._exit(main(json.loads(sys.argv[-1])))
+    asked, ends = json.loads(sys.argv[-1]), None
+    if asked.get("stays"):
+        from flexnn.staying import HERE, Ends
+
+        ends = Ends(*HERE)
+    os._exit(main(asked, ends))

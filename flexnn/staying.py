@@ -11,6 +11,7 @@ nobody asks for a while.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -23,6 +24,8 @@ from flexnn.apart import LOOK_SECONDS
 
 SECONDS = 3.0
 """Time for which a process stays when nobody asks."""
+HERE = 10, 11
+"""Descriptors of the ends in a new process."""
 KINDS = "open", "bound"
 """Lines that come before the last one."""
 FAILED = "failed"
@@ -72,9 +75,9 @@ def offered() -> Ends | None:
     if not is_wanted() or not _staying.lock.acquire(blocking=False):
         return None
     try:
-        asked, asks = os.pipe()
+        asked, asks = _pipe()
         try:
-            answers, answered = os.pipe()
+            answers, answered = _pipe()
         except OSError:
             Ends(asked, asks).close()
             raise
@@ -84,6 +87,21 @@ def offered() -> Ends | None:
         return Ends(asked, answered)
     finally:
         _staying.lock.release()
+
+
+def _pipe() -> tuple[int, int]:
+    """Return a pipe whose descriptors are none that a new process has for something else."""
+    low, found = os.pipe(), list[int]()
+    try:
+        for fd in low:
+            found.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(HERE) + 1))
+    except OSError:
+        for fd in found:
+            os.close(fd)
+        raise
+    finally:
+        Ends(*low).close()
+    return found[0], found[1]
 
 
 def ask(asked: dict[str, Any], heard: _Line | None) -> str:

@@ -239,6 +239,17 @@ print(*ways)
     assert run(script, folder) == ["copy"]
 
 
+def test_a_new_process_stays_too(folder: Path) -> None:
+    script = """
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+held = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
+for name in "abc":
+    opened(name + ".onnx")
+print(*ways)
+"""
+    assert run(script, folder) == ["new"]
+
+
 def test_descriptors_are_given_back(folder: Path) -> None:
     script = """
 def open_files():
