@@ -92,7 +92,7 @@ def test_later_runs_search_for_no_plan(tmp_path: Path, searches: list[int], shar
 
 
 def test_a_first_run_with_room_searches_for_no_smallest_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where its layers may be tiled the search took as long as binding them; opening has no plan for it to serve."""
+    """The search took as long as binding the layers, where these may be tiled, and no plan needed it."""
     weights = {f"w{i}": numbers(WIDTH, WIDTH, seed=i) / np.float32(WIDTH**0.5) for i in range(LAYERS)}
     names = ["x", *(f"m{i}" for i in range(LAYERS))]
     nodes = [node("MatMul", [names[i], f"w{i}"], [names[i + 1]]) for i in range(LAYERS)]
