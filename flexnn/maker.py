@@ -71,28 +71,28 @@ def main(asked: dict[str, Any], ends: Ends | None = None) -> int:
     except Exception as error:  # a defect of ours: still one line, no traceback
         text = f"{DEFECT}{type(error).__name__}: {one_line(error)}"
     print(printable(text), flush=True)
-    stays = ends if made.may_leave and resident()[0] <= RESIDENT_MAX else None
-    if (made.rest is not None or stays is not None) and _goes_on():
-        _go_on(made, stays)
+    stays = ends is not None and made.may_leave and resident()[0] <= RESIDENT_MAX
+    if (made.rest is not None or stays) and _goes_on():
+        _go_on(made, ends, stays=stays)
     return status
 
 
-def _go_on(made: _Made, ends: Ends | None) -> None:
-    """Do what is left of an artifact; if there are ``ends``, another process does, and this one stays."""
+def _go_on(made: _Made, ends: Ends | None, *, stays: bool) -> None:
+    """Do what is left of an artifact; if this process ``stays``, another one does."""
     with contextlib.suppress(Exception):
         rest, made.rest = made.rest, None
-        if rest is None or (ends is not None and os.fork()):
-            rest = None
-        elif ends is not None:
-            ends.close()  # who asks must not wait for this process
-        if rest is not None:
-            time.sleep(LATER_AFTER)
-            rest()
-        elif ends is not None:
+        if stays and (rest is None or os.fork()):
             from flexnn.staying import stay
 
+            del rest
             importlib.import_module(CHECKS)  # reading was done beside
+            assert ends is not None
             stay(ends, main)
+        elif rest is not None:
+            if ends is not None:
+                ends.close()  # nobody asks this process, or would wait for its end
+            time.sleep(LATER_AFTER)
+            rest()
 
 
 def _goes_on() -> bool:

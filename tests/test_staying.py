@@ -250,6 +250,23 @@ print(*ways)
     assert run(script, folder) == ["new"]
 
 
+@pytest.mark.parametrize("most", [256 << 20, 1])
+def test_who_completes_an_artifact_is_not_asked(folder: Path, most: int) -> None:
+    """The next call would wait for its end."""
+    script = f"""
+maker.RESIDENT_MAX = {most}
+def pipes(seconds):
+    found = [os.path.realpath(f"/proc/self/fd/{{fd}}") for fd in os.listdir("/proc/self/fd")]
+    log(sum("pipe:" in path for path in found))
+maker.time = type(sys)("time")
+maker.time.sleep = pipes
+opened("a.onnx")
+wait(lambda: os.path.exists("log") and logged())
+print(*logged())
+"""
+    assert run(script, folder) == ["0"]
+
+
 def test_descriptors_are_given_back(folder: Path) -> None:
     script = """
 def open_files():
