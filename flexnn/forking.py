@@ -45,9 +45,10 @@ def _libraries() -> set[str]:
         return {line[at:].rstrip() for line in maps if (at := line.find("/")) >= 0}
 
 
-def copied(work: Callable[[], int], writes: int, terminal: int | None) -> int:
+def copied(work: Callable[[], int], writes: int, terminal: int | None, kept: tuple[int, ...] = ()) -> int:
     """Have a copy of this process do ``work`` and end with the status that it returns; return its number. All that it
-    prints goes to ``writes``; ``terminal``: a descriptor that becomes this process's standard error. Raises OSError.
+    prints goes to ``writes``; ``terminal``: a descriptor that becomes this process's standard error; ``kept``: others
+    that it has. Raises OSError.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # no handler may run in both
     tracing, profiling = sys.gettrace(), sys.getprofile()
@@ -58,7 +59,7 @@ def copied(work: Callable[[], int], writes: int, terminal: int | None) -> int:
             warnings.simplefilter("ignore")  # from 3.12 on, one where the system knows of threads, like those of BLAS
             process = os.fork()
         if not process:
-            _work(work, writes, terminal)
+            _work(work, writes, terminal, kept)
         return process
     finally:
         sys.setprofile(profiling)
@@ -66,12 +67,12 @@ def copied(work: Callable[[], int], writes: int, terminal: int | None) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _work(work: Callable[[], int], writes: int, terminal: int | None) -> NoReturn:
+def _work(work: Callable[[], int], writes: int, terminal: int | None, kept: tuple[int, ...]) -> NoReturn:
     """Do the work of the copy, and end it."""
     status = 2
     try:
         gc.freeze()  # no object of the program's is ever collected here
-        _leave_files(writes, terminal)
+        _leave_files(writes, terminal, kept)
         _leave_handlers()
         _leave_settings()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -84,12 +85,12 @@ _held: list[object] = []
 """Objects of the program's that must not end here: ending a file writes what is left in it."""
 
 
-def _leave_files(writes: int, terminal: int | None) -> None:
+def _leave_files(writes: int, terminal: int | None, others: tuple[int, ...]) -> None:
     """Close all descriptors but those of the copy, and print to ``writes``."""
     signal.set_wakeup_fd(-1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    kept = {0, 1, 2}
+    kept = {0, 1, 2, *others}
     printed = fcntl.fcntl(writes, fcntl.F_DUPFD, 10)  # it may be one of the numbers that follow
     if terminal is not None:
         os.dup2(2, terminal)

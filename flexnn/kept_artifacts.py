@@ -16,7 +16,7 @@ import time
 from _blake2 import blake2b
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flexnn._core import OpenFile
 from flexnn._core import _core as extension
@@ -24,6 +24,9 @@ from flexnn.apart import LOOK_SECONDS
 from flexnn.artifact.format import VERSION, ArtifactError, is_onnx
 from flexnn.errors import DEFECT, ERROR, NO_MEMORY, CompileError, FlexNNError
 from flexnn.files import cache_folder, held, own_folder, read_own
+
+if TYPE_CHECKING:
+    from flexnn.staying import Ends
 
 ENTRY_BYTES_MAX = 1 << 20
 ARTIFACT, ENTRY, STATUS = ".flexnn", ".json", ".status"
@@ -221,15 +224,12 @@ def _made(
     """Have the artifact of ``model`` made and kept, and noted under a further key; return its name. Raises
     CompileError.
     """
-    import json
-
     shown = shown and sys.stderr is not None and sys.stderr.isatty()
     bound = {name: list(dims) for name, dims in shapes.items()}
     asked = {"model": model, "shapes": bound, "note": note or "", "terminal": TERMINAL if shown else None}
-    last = copied(asked, shown=shown, heard=heard)
+    last = _believed(0, "" if shown else _asked_again(asked, heard)) or copied(asked, shown=shown, heard=heard)
     if not last:
-        status, said = spawned([*maker(), json.dumps(asked)], shown=shown, heard=heard)
-        last = _last_line(said)
+        status, last = _made_anew(asked, shown=shown, heard=heard)
         if status and not last.startswith(ERROR):
             last = f"{ERROR}{last or f'compiling ended with status {status}'}"
     if last.startswith(ERROR):
@@ -238,6 +238,26 @@ def _made(
     if not name.endswith(ARTIFACT):
         raise OSError(errno.EIO, "compiling printed no artifact", model)
     return name
+
+
+def _made_anew(asked: dict[str, Any], *, shown: bool, heard: Heard | None) -> tuple[int, str]:
+    """Have a new process make the artifact that is ``asked`` for; return its status and the last line that it prints.
+    It stays for more. Raises CompileError, OSError.
+    """
+    import json
+
+    from flexnn import staying  # few sessions run a process
+
+    ends = None
+    with contextlib.suppress(OSError):
+        ends = staying.offered()
+    try:
+        stays = {"stays": ends is not None}
+        status, said = spawned([*maker(), json.dumps(asked | stays)], shown=shown, heard=heard, ends=ends)
+    finally:
+        if ends is not None:
+            ends.close()
+    return status, _last_line(said)
 
 
 def _last_line(said: bytes) -> str:
@@ -270,12 +290,16 @@ def _read_when_ready(reads: int) -> bytes:
     return os.read(reads, 1 << 16)
 
 
-def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = None) -> tuple[int, bytes]:
+def spawned(
+    command: list[str], *, shown: bool = False, heard: Heard | None = None, ends: Ends | None = None
+) -> tuple[int, bytes]:
     """Run a process without input; return its status and all that it prints. The module subprocess would take memory
     of the session's budget. If progress is ``shown``, descriptor TERMINAL is this process's standard error. ``heard``
-    is called with the first line while the process runs.
+    is called with the first line while the process runs. ``ends``: descriptors by which it is asked for more.
     """
     import signal  # few sessions run a process
+
+    from flexnn.staying import HERE
 
     def begin(writes: int) -> int:
         actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
@@ -283,6 +307,8 @@ def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = No
         if shown:
             actions.append((os.POSIX_SPAWN_DUP2, 2, TERMINAL))
         actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
+        for fd, here in zip((ends.asked, ends.answers) if ends is not None else (), HERE, strict=False):
+            actions.append((os.POSIX_SPAWN_DUP2, fd, here))
         environment = {**os.environ, **ALONE}
         usual = [signal.SIGCHLD]  # where it is ignored, as daemons do, the system keeps no status of processes that end
         return os.posix_spawn(command[0], command, environment, file_actions=actions, setsigdef=usual)
@@ -295,20 +321,37 @@ def copied(asked: dict[str, Any], *, shown: bool = False, heard: Heard | None = 
     new process has to make it, as no copy can, or as it failed for another reason than the model. ``shown`` and
     ``heard`` are as for ``spawned``.
     """
-    from flexnn import forking  # few sessions run a process
+    from flexnn import forking, staying  # few sessions run a process
+
+    if not forking.may_copy():
+        return ""
+    ends = None
 
     def work() -> int:
         import importlib
 
-        return int(importlib.import_module(MAKER).main(asked))
+        return int(importlib.import_module(MAKER).main(asked, ends))
 
-    if not forking.may_copy():
-        return ""
     try:
-        status, said = _said(lambda writes: forking.copied(work, writes, TERMINAL if shown else None), heard)
+        ends = staying.offered()
+        kept = (ends.asked, ends.answers) if ends is not None else ()
+        status, said = _said(lambda writes: forking.copied(work, writes, TERMINAL if shown else None, kept), heard)
     except (OSError, RuntimeError):  # no memory or number is left for a process, or this is an inner interpreter
         return ""
-    last = _last_line(said)
+    finally:
+        if ends is not None:
+            ends.close()
+    return _believed(status, _last_line(said))
+
+
+def _asked_again(asked: dict[str, Any], heard: Heard | None) -> str:
+    """Return what a process says that stayed for more models, "" where none did."""
+    staying = sys.modules.get("flexnn.staying")  # no process stays before it is imported
+    return str(staying.ask(asked, heard)) if staying is not None else ""
+
+
+def _believed(status: int, last: str) -> str:
+    """Return the last line of a copy if it says what a new process would say, too, else nothing."""
     is_models = last.startswith(ERROR) and not last.startswith((DEFECT, NO_MEMORY))  # the copy holds the program, too
     return last if is_models or (not status and last.endswith(ARTIFACT)) else ""
 

@@ -22,13 +22,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flexnn.errors import DEFECT, ERROR, NO_MEMORY, one_line, printable
+from flexnn.forking import RESIDENT_MAX
 from flexnn.lightly import complete, import_messages, import_numpy, lighten
 from flexnn.system.limits import Limits
+from flexnn.system.process import resident
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from flexnn.graph.beside import Beside
+    from flexnn.staying import Ends
 
 LATER = "FLEXNN_LATER"
 """Variable of the environment: "0" lets nothing be left for later."""
@@ -36,6 +39,8 @@ LOADED = (
     "graph.importer", "graph.passes", "artifact.writer", "graph.prefold", "artifact.model_section", "regions.sampling",
 )  # fmt: skip
 """Modules that compiling needs, those for open shapes last."""
+CHECKS = "flexnn.graph.checked"
+"""Module that reading a model needs."""
 LATER_BYTES = 512 << 20
 """Memory that must be free for a process that goes on beside the session."""
 LATER_AFTER = 1.0
@@ -46,17 +51,17 @@ _GARBAGE = 50_000, 20, 50
 """Thresholds of the garbage collector: compiling makes little garbage in cycles."""
 
 
-def main(asked: dict[str, Any]) -> int:
-    """Make what is asked for; return the exit status."""
+def main(asked: dict[str, Any], ends: Ends | None = None) -> int:
+    """Make what is asked for; return the exit status. ``ends``: the process stays and is asked for more there."""
     import_messages()
     core = lighten("flexnn._core", "_core")
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
     status = 2
-    rest = None
+    made = _Made("", may_leave=False)
     try:
-        text, rest = _made(asked, core)
-        status = 0
+        made = _made(asked, core)
+        text, status = made.name, 0
     except (ValueError, OSError) as error:
         text = f"{ERROR}{one_line(error)}"
     except MemoryError:
@@ -66,11 +71,28 @@ def main(asked: dict[str, Any]) -> int:
     except Exception as error:  # a defect of ours: still one line, no traceback
         text = f"{DEFECT}{type(error).__name__}: {one_line(error)}"
     print(printable(text), flush=True)
-    if rest is not None and _goes_on():
-        time.sleep(LATER_AFTER)
-        with contextlib.suppress(Exception):
-            rest()
+    stays = ends is not None and made.may_leave and resident()[0] <= RESIDENT_MAX
+    if (made.rest is not None or stays) and _goes_on():
+        _go_on(made, ends, stays=stays)
     return status
+
+
+def _go_on(made: _Made, ends: Ends | None, *, stays: bool) -> None:
+    """Do what is left of an artifact; if this process ``stays``, another one does."""
+    with contextlib.suppress(Exception):
+        rest, made.rest = made.rest, None
+        if stays and (rest is None or os.fork()):
+            from flexnn.staying import stay
+
+            del rest
+            importlib.import_module(CHECKS)  # reading was done beside
+            assert ends is not None
+            stay(ends, main)
+        elif rest is not None:
+            if ends is not None:
+                ends.close()  # nobody asks this process, or would wait for its end
+            time.sleep(LATER_AFTER)
+            rest()
 
 
 def _goes_on() -> bool:
@@ -91,8 +113,8 @@ def _goes_on() -> bool:
 
 
 def _beside(model: str) -> Beside | None:
-    """Return a process that reads the model, if another CPU is there for it."""
-    if len(os.sched_getaffinity(0)) < 2:
+    """Return a process that reads the model, if another CPU is there for it, and if this one has to import much."""
+    if len(os.sched_getaffinity(0)) < 2 or CHECKS in sys.modules:
         return None
     try:
         from flexnn.graph.beside import Beside
@@ -121,9 +143,16 @@ def _may_leave() -> bool:
         return limits.free() >= LATER_BYTES
 
 
-def _made(asked: dict[str, Any], core: ModuleType | None) -> tuple[str, Callable[[], None] | None]:
-    """Make what is asked for; return the artifact's name, and what is left. ``core``: the C core's package, which was
-    lightened: numpy comes with it, when the process beside has begun.
+class _Made:
+    """An artifact that was made."""
+
+    def __init__(self, name: str, *, may_leave: bool, rest: Callable[[], None] | None = None) -> None:
+        self.name, self.may_leave, self.rest = name, may_leave, rest
+
+
+def _made(asked: dict[str, Any], core: ModuleType | None) -> _Made:
+    """Make what is asked for. ``core``: the C core's package, which was lightened: numpy comes with it, when the other
+    process has begun to read.
     """
     model, note = asked["model"], asked["note"]
     shapes = {str(name): tuple(dims) for name, dims in asked["shapes"].items()}
@@ -146,9 +175,14 @@ def _made(asked: dict[str, Any], core: ModuleType | None) -> tuple[str, Callable
             progress.shown(quiet=False, file=terminal) as report,
         ):
             name = keep(model, shapes, report, note, waited)
-    return os.path.basename(name), waited.rest if waited is not None else None
+    return _Made(os.path.basename(name), may_leave=may_leave, rest=waited.rest if waited is not None else None)
 
 
 def start() -> None:
     """Make what the last argument asks for, and end without tidying up."""
-    os._exit(main(json.loads(sys.argv[-1])))
+    asked, ends = json.loads(sys.argv[-1]), None
+    if asked.get("stays"):
+        from flexnn.staying import HERE, Ends
+
+        ends = Ends(*HERE)
+    os._exit(main(asked, ends))

@@ -45,7 +45,8 @@ MAY_IMPORT = {
     "narrowing": {"quick_dataclass", "_core", "artifact", "errors", "graph", "planned", "regions", "session", "units"},
     "lightly": set(),
     "forking": {"system"},
-    "kept_artifacts": {"_core", "apart", "artifact", "errors", "files", "forking", "graph"},
+    "staying": {"apart"},
+    "kept_artifacts": {"_core", "apart", "artifact", "errors", "files", "forking", "graph", "staying"},
     "keeping": {
         "quick_dataclass",
         "_core",
@@ -117,7 +118,7 @@ MAY_IMPORT = {
     "report": {"quick_dataclass", "_core", "errors", "graph", "planning", "units"},
     "__init__": {"artifact", "compiler", "errors", "graph", "llm", "planned", "planning", "pool", "session"},
     "__main__": {"cli"},
-    "maker": {"cli", "errors", "graph", "keeping", "lightly", "system"},
+    "maker": {"cli", "errors", "forking", "graph", "keeping", "lightly", "staying", "system"},
     "ort": {
         "__init__",
         "_core",

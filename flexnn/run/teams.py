@@ -117,11 +117,14 @@ class Teams(Arena):
             most = BASE_BYTES + self.segments.stacks_bytes + working + memory - self._team_bytes(team)
             if self._planned_like_last(segment, most):
                 continue
+            rest = to_come + sum(map(weight_bytes, lacking[number:]))
+            holds, segment.holds = segment.holds, None
+            if rest == weight_bytes(segment) and self._planned_in(segment, most):
+                continue
             least = segment.planner.minimum - self.segments.io_bytes(segment)
             if most < least:
+                segment.holds = holds
                 return False
-            segment.holds = None
-            rest = to_come + sum(map(weight_bytes, lacking[number:]))
             part = 0 if self._is_crowded else (most - least) * weight_bytes(segment) // rest
             self.segments.planned(segment, least + part, {})
         return True
@@ -131,10 +134,15 @@ class Teams(Arena):
         enough.
         """
         share = self.segments.share(segment)
-        if share is None or self._is_crowded:
-            return False
-        with contextlib.suppress(BudgetError):
-            self.segments.planned(segment, min(share, most), {})
+        return share is not None and self._planned_in(segment, min(share, most))
+
+    def _planned_in(self, segment: BoundSegment, most: int) -> bool:
+        """Plan a segment in all of so many bytes, without a search for the least that it needs, which may take as long
+        as binding it; return whether that is enough.
+        """
+        if not self._is_crowded:
+            with contextlib.suppress(BudgetError):
+                self.segments.planned(segment, most, {})
         return segment.base is not None
 
     def _weights_to_come(self, team: Sequence[ReadyStretch]) -> int:

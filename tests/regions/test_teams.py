@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from flexnn.planning.ladder import Ladder
+from flexnn.planning.planner import Planner
 from tests.support.regions import F32, check_run, graph_of, model_of, numbers, opened, value
 
 node = onnx.helper.make_node
@@ -88,3 +89,23 @@ def test_later_runs_search_for_no_plan(tmp_path: Path, searches: list[int], shar
             assert session.session_bytes <= memory
     assert share == 1.0 or not any(counts[6:]), counts
     assert counts[0] <= 3 * STAGES, counts  # none is planned again for each one that comes after it
+
+
+def test_a_first_run_with_room_searches_for_no_smallest_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search took as long as binding the layers, where these may be tiled, and no plan needed it."""
+    weights = {f"w{i}": numbers(WIDTH, WIDTH, seed=i) / np.float32(WIDTH**0.5) for i in range(LAYERS)}
+    names = ["x", *(f"m{i}" for i in range(LAYERS))]
+    nodes = [node("MatMul", [names[i], f"w{i}"], [names[i + 1]]) for i in range(LAYERS)]
+    outputs = [value(names[-1], F32, ["n", WIDTH])]
+    model = model_of(graph_of(nodes, [value("x", F32, ["n", WIDTH])], outputs, weights))
+
+    def searched(_: Planner) -> int:
+        raise AssertionError("it was searched for")
+
+    with opened(tmp_path, model, memory="64MiB") as session:
+        with monkeypatch.context() as patched:
+            patched.setattr(Planner, "minimum", property(searched))
+            check_run(session, model, {"x": numbers(9, WIDTH, seed=9)})
+        least = session.plan.minimum_memory
+    with opened(tmp_path, model, memory=least) as session:
+        check_run(session, model, {"x": numbers(9, WIDTH, seed=9)})
