@@ -16,7 +16,7 @@ from flexnn.graph.model import Model
 from flexnn.graph.prefold import fold_constants
 from flexnn.graph.sources import ArraySource
 from flexnn.regions.left import told
-from flexnn.regions.sampling import sample
+from flexnn.regions.sampling import Sampled, sample
 
 LACKED_BYTES = 1 << 20
 LACKED_PART = 4
@@ -32,14 +32,14 @@ def open_contents(model: Model, reason: GraphError, later: list[Callable[[], Non
     fold_constants(model)
     stored = StoredModel(model, [], {}, {}, constants_of(model))
     try:
-        graphs, shapes, left = sample(model)
+        sampled = sample(model)
     except GraphError as error:
         refuse_unknown(model.graph)
         ledger = current()
         if ledger is not None and ledger.refusal:
             raise GraphError(ledger.refusal) from None
         raise (error if any(node.graphs for node in model.graph.nodes) else reason) from None
-    for weight in (weight for graph in graphs for weight in graph.weights):
+    for weight in (weight for graph in sampled.graphs for weight in graph.weights):
         key = weight_key(weight)
         if key is None:
             assert weight.source is not None
@@ -55,17 +55,17 @@ def open_contents(model: Model, reason: GraphError, later: list[Callable[[], Non
                 stored.keys[key] = len(stored.weights)
                 stored.weights.append(raw)
             stored.values[index] = stored.keys[key]
-    stored.sampled, stored.left = shapes, told(left)
+    stored.sampled, stored.left = sampled.shapes, told(sampled.left)
     if later is None:
-        _store_templates(stored, shapes)
+        _store_templates(stored, sampled)
     else:
-        later.append(partial(_store_templates, stored, shapes))
+        later.append(partial(_store_templates, stored, sampled))
     return stored
 
 
-def _store_templates(stored: StoredModel, shapes: list[list[tuple[int, ...]]]) -> None:
-    """Trace templates like those that first runs at these shapes leave, and add them to the artifact, with weights that
-    they read and no sampled shape needed: what is folded at some shapes is computed at others.
+def _store_templates(stored: StoredModel, sampled: Sampled) -> None:
+    """Trace templates like those that first runs at the sampled shapes leave, and add them to the artifact, with
+    weights that they read and no sampled shape needed: what is folded at some shapes is computed at others.
     """
     from flexnn.regions.template_writer import dump_templates
     from flexnn.regions.tracing import traces
@@ -86,7 +86,7 @@ def _store_templates(stored: StoredModel, shapes: list[list[tuple[int, ...]]]) -
             raise KeyError(key)
         return key
 
-    raw = dump_templates(*traces(stored.model, shapes), key_of)
+    raw = dump_templates(*traces(stored.model, sampled.shapes, sampled.ports, sampled.least), key_of)
     if raw:
         last = stored.weights[-1:]
         end = len(stored.weights) - bool(last and last[0].name in (ABOUT, LABELLED))

@@ -12,7 +12,7 @@ from flexnn.artifact.model_section import StoredModel
 from flexnn.errors import FlexNNError
 from flexnn.graph.ir import DTYPES, Graph
 from flexnn.graph.random_array import random_array
-from flexnn.regions.sampling import Caches, dimension_names
+from flexnn.regions.dimensions import Caches, dimension_names
 
 from .trial import Trial
 from .wanted import Feed

@@ -1,7 +1,6 @@
 """Sampling: a walk through a model with open shapes before any run finds the weights that it needs, and their forms.
 
-The walk takes a few made-up shapes, both branches of every If and one iteration of every Loop. Outputs of segments are
-made up, too (seeded), and hosted operators compute on those.
+The walk (sampler.py) takes a few made-up shapes.
 """
 
 from __future__ import annotations
@@ -11,25 +10,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from math import inf, prod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from flexnn.graph.evaluate import BYTES_MAX
-from flexnn.graph.ir import DTYPES, Array, Graph, GraphError, Shape
-from flexnn.graph.model import Constant, Model, ModelNode
+from flexnn.graph.ir import DTYPES, Graph, GraphError, Shape
+from flexnn.graph.model import Constant, Model
 from flexnn.graph.model_sources import unused_sources
 from flexnn.graph.ports import Port
 from flexnn.graph.random_array import random_array
 from flexnn.graph.sources import ModelSource
 from flexnn.graph.state import made_up_shapes
 
-from .control import check_branches, truth, walked_loop
+from .asked_sizes import NOTHING, Asked, asked_sizes
+from .dimensions import Caches, dimension_names, shapes_at
 from .left import Left, Walked
 from .region import HEAVY, Nodes, Region, members
-from .scope import Scope, Value, is_few
-from .segment import Segment
-from .walk import Walker, constant_array, is_idle, is_steady, scoped
+from .sampler import Collects, MadeUpError, Sampler
 
 SIDES = (64, 96, 32, 16, 128, 224, 8, 256, 512, 1, 1024, 3, 4096, 16000, 65536)
 """Sizes that are tried for an open dimension, in order."""
@@ -53,158 +50,6 @@ TENSOR_MAX = 1 << 26
 """Most elements of a made-up input."""
 
 
-class SegmentRunner(Protocol):
-    """Receiver of the segments that a walk meets."""
-
-    def meet(self, segment: Segment, live_bytes: int) -> None:
-        """Note a segment; ``live_bytes``: of the values that live beside its inputs."""
-        ...
-
-
-class _Collects:
-    """Segment runner that keeps the graphs."""
-
-    def __init__(self) -> None:
-        self.graphs: list[Graph] = []
-
-    def meet(self, segment: Segment, live_bytes: int) -> None:
-        self.graphs.append(segment.graph)
-
-
-class _MadeUpError(GraphError):
-    """A hosted operator refuses made-up numbers, which says nothing about real ones."""
-
-    read: Sequence[Constant] = ()
-    """Constants that it reads."""
-
-
-class Sampler(Walker):
-    """Walker that goes everywhere a run could go, over made-up numbers."""
-
-    inlines = False
-
-    def __init__(self, model: Model, runner: SegmentRunner, region: Region | None = None) -> None:
-        super().__init__(model, region)
-        self._runner = runner
-        self._random = np.random.default_rng(0)
-        self.walked = Walked()
-        """Findings about the nodes."""
-
-    def run(self, feeds: Mapping[str, Array]) -> None:
-        """Walk the model with these inputs."""
-        scope = Scope({name: _value(array) for name, array in feeds.items()})
-        for name, array in feeds.items():
-            scope.own[name].is_steady = is_few(array.dtype, array.nbytes)
-        try:
-            self.walk(self.region, scope)
-        finally:
-            self.walked.explain(self.region)
-
-    def walk(self, region: Region, scope: Scope) -> list[Array]:
-        """Return the outputs of a region whose inputs are in ``scope``."""
-        remaining = region.all
-        while remaining:
-            following = self.next(region, scope, remaining)
-            if isinstance(following, Segment):
-                self._meet(following, scope)
-                remaining &= ~following.nodes
-            else:
-                node = region.nodes[following]
-                idle, steady = is_idle(node, scope), is_steady(node, scope)
-                inputs = [self._array(region, scope, name, idle) if name else None for name in node.input]
-                if following in region.children:
-                    arrays = self._control(node, region.children[following], scope, inputs)
-                else:
-                    arrays = self._computed(region, node, inputs)
-                for name, array in zip(node.output, arrays, strict=False):
-                    if name:
-                        scope.own[name] = _value(array)
-                        scope.own[name].is_steady = steady and following not in region.children
-                remaining &= ~(1 << following)
-            scope.keep(region.needed(remaining))
-        return [self._array(region, scope, name) for name in region.outputs]
-
-    def _computed(self, region: Region, node: ModelNode, inputs: Sequence[Array | None]) -> list[Array]:
-        try:
-            return self.evaluated(node, inputs)
-        except _MadeUpError as error:
-            error.read = [region.constants[name] for name in node.input if name in region.constants]
-            raise
-
-    def evaluated(
-        self,
-        node: ModelNode,
-        inputs: Sequence[Array | None],
-        budget_bytes: int | None = BYTES_MAX,
-        stated: list[int] | None = None,
-    ) -> list[Array]:
-        """Return the outputs of a hosted operator, none of them empty, so that the nodes behind it are met, too."""
-        try:
-            values = super().evaluated(node, inputs, budget_bytes, stated)
-        except GraphError as error:
-            raise _MadeUpError(str(error)) from None
-        finally:
-            self.walked.compute(node, [array.shape for array in inputs if array is not None])
-        return [value if value.size else np.zeros([d or 2 for d in value.shape], value.dtype) for value in values]
-
-    def _meet(self, segment: Segment, scope: Scope) -> None:
-        made: list[Value] = []
-        if segment.makes:
-            values = {id(scope[name]): scope[name].nbytes for name in scope if name not in segment.feeds}
-            self._runner.meet(segment, sum(values.values()))
-            self.walked.lower(segment.region, segment.nodes)
-            outputs = segment.outputs
-            made = [_value(_filled(random_array(self._random, s, DTYPES[dtype]))) for s, dtype in outputs]
-        scoped(segment, scope, made)
-
-    def _array(self, region: Region, scope: Scope, name: str, idle: bool = False) -> Array:
-        if name not in scope:
-            return constant_array(region.constants[name], idle=idle)
-        return scope[name].numbers(name)
-
-    def _control(
-        self, node: ModelNode, bodies: Mapping[str, Region], scope: Scope, inputs: Sequence[Array | None]
-    ) -> list[Array]:
-        """Return the outputs of a control-flow node: walk both branches of an If, one iteration of a Loop."""
-        if node.op_type == "If":
-            check_branches(node, bodies)
-            taken = "then_branch" if truth(node, inputs[0] if inputs else None) else "else_branch"
-            return self._both(bodies, scope, taken)
-
-        def step(body: Region, values: Mapping[str, Array]) -> list[Array]:
-            return self.walk(body, Scope({name: _value(array) for name, array in values.items()}, scope))
-
-        if node.op_type == "Loop":
-            inputs = [np.array(1, np.int64), np.array(True), *inputs[2:]]
-        return walked_loop(node, bodies, inputs, step, self.model.opset)
-
-    def _both(self, bodies: Mapping[str, Region], scope: Scope, taken: str) -> list[Array]:
-        """Walk both branches, one of which may not bind: some models have a branch for each sample rate. Return the
-        outputs of the branch ``taken``, if it binds, else of the other.
-        """
-        walked: dict[str, list[Array]] = {}
-        failed: list[GraphError] = []
-        for name, body in bodies.items():
-            try:
-                walked[name] = self.walk(body, Scope({}, scope))
-            except GraphError as error:
-                failed.append(error)
-        if not walked:
-            raise next((error for error in failed if not isinstance(error, _MadeUpError)), failed[0])
-        return walked[taken] if taken in walked else next(iter(walked.values()))
-
-
-def _filled(array: Array) -> Array:
-    """``array``, or 2 where it is a single integer: one that says how many must not say none, nor one, whose sizes of 1
-    broadcast.
-    """
-    return np.full_like(array, 2) if array.dtype.kind in "iu" and array.size == 1 else array
-
-
-def _value(array: Array) -> Value:
-    return Value(array.shape, array.dtype, array)
-
-
 def _unread(sources: Iterable[ModelSource]) -> None:
     """Let constants count as unused: reading them at shapes that do not bind says nothing of others."""
     for source in sources:
@@ -218,6 +63,10 @@ class Sampled(NamedTuple):
     """The graphs of all segments."""
     shapes: list[list[tuple[int, ...]]]
     """Shapes of all inputs at which the model bound."""
+    ports: Sequence[Port]
+    """The inputs, without open dimensions of which the model takes one size."""
+    least: Mapping[str, int]
+    """Least sizes of some of the others, by their names."""
     left: list[Left]
     """Layers that were in none of them."""
 
@@ -238,12 +87,14 @@ class _Walks:
         """Shapes that failed for a made-up number."""
         self.failed = 0
         """Shapes that failed after some that bound."""
+        self.tried: list[list[tuple[int, ...]]] = []
+        """Shapes at which it was tried."""
 
     def walk(self, shapes: list[tuple[int, ...]], length: int | None = None) -> None:
         """Walk the model at these shapes, inputs that may be lengths being ``length``. Raises GraphError if they do not
         bind.
         """
-        collects = _Collects()
+        collects = Collects()
         random = np.random.default_rng(0)
         feeds = {
             port.name: random_array(random, shape, DTYPES[str(port.dtype)])
@@ -256,7 +107,7 @@ class _Walks:
             with made_up_shapes():
                 self._region.unmark()
                 sampler.run(feeds)
-        except _MadeUpError as error:
+        except MadeUpError as error:
             self._keep(collects, sampler.walked)
             refused = {id(constant.source) for constant in error.read}
             _unread(source for source in unused if id(source) in refused)
@@ -266,18 +117,19 @@ class _Walks:
             raise
         self._keep(collects, sampler.walked)
 
-    def _keep(self, collects: _Collects, walked: Walked) -> None:
+    def _keep(self, collects: Collects, walked: Walked) -> None:
         self.graphs.extend(collects.graphs)
         self.walked.add(walked)
 
     def try_at(self, shapes: list[tuple[int, ...]]) -> None:
         """Walk the model at these shapes, and note whether they bind."""
+        self.tried.append(shapes)
         partly = False
         for length in _lengths(self._model.graph.inputs, shapes):
             try:
                 self.walk(shapes, length)
             except GraphError as error:
-                partly |= isinstance(error, _MadeUpError)
+                partly |= isinstance(error, MadeUpError)
                 self.first = self.first or error.with_traceback(None)  # whose frames hold all that was computed
             else:
                 self.bound.append(shapes)
@@ -290,12 +142,48 @@ def sample(model: Model) -> Sampled:
     """Walk a model. Mark constants that other nodes than those of segments read as used, since numpy may have to
     compute those nodes. Raises the first GraphError if no shape binds.
     """
-    region, ports = Region(model.graph, precision=model.precision), model.graph.inputs
-    walks = _Walks(model, region)
+    region = Region(model.graph, precision=model.precision)
+    walks, asked = _begun(model, region)
+    ports = asked.stated(model.graph.inputs)
+    _try_all(walks, ports, asked, region)
+    if not walks.bound and asked != NOTHING:
+        ports, asked = model.graph.inputs, NOTHING
+        _try_all(walks, ports, asked, region)
     bound = walks.bound
-    for side, shapes in chain(_candidates(ports, region), _asked(ports, region, walks.walked)):
+    if not bound and not walks.partly and walks.first:
+        raise walks.first
+    for twice in [*filter(None, (_twice(ports, shapes) for shapes in bound))][:1]:
+        with suppress(GraphError):  # rows of a batch of one are also rows of something else; layers fuse in another way
+            walks.walk(twice)
+    _keep_read(region, walks.walked.lowered)
+    return Sampled(walks.graphs, bound, ports, asked.least, walks.walked.left(region))
+
+
+def _begun(model: Model, region: Region) -> tuple[_Walks, Asked]:
+    """Return the walks through a model, the likeliest shapes tried, and what the model asks of its inputs' sizes: that
+    is looked for where a walk left layers with weights.
+    """
+    walks, ports, unused = _Walks(model, region), model.graph.inputs, unused_sources(model)
+    _, shapes = next(_candidates(ports, region, NOTHING))
+    walks.try_at(shapes)
+    if walks.bound and walks.walked.all_lowered(region):
+        return walks, NOTHING
+    rows = dimension_names(ports)
+    asked = asked_sizes(model, dict(zip(chain(*rows), chain(*shapes), strict=True)))
+    if asked == NOTHING:
+        return walks, NOTHING
+    _unread(unused)  # what the walk needed was for sizes that no run has
+    return _Walks(model, region), asked
+
+
+def _try_all(walks: _Walks, ports: Sequence[Port], asked: Asked, region: Region) -> None:
+    """Walk a model at shapes of its inputs until it binds at enough of them, with all layers that have weights."""
+    bound = walks.bound
+    for side, shapes in chain(_candidates(ports, region, asked), _multiplied(ports, region, walks.walked)):
         if len(bound) >= SAMPLES and walks.walked.all_lowered(region):
             break
+        if shapes in walks.tried:
+            continue
         if len(bound) >= SAMPLES and side in SIDES and side not in LARGER_SIDES:
             continue
         walks.try_at(shapes)
@@ -304,13 +192,6 @@ def sample(model: Model) -> Sampled:
             for changed in _doubled(ports, bound[0]):
                 if len(bound) < SAMPLES:
                     walks.try_at(changed)
-    if not bound and not walks.partly and walks.first:
-        raise walks.first
-    for twice in [*filter(None, (_twice(ports, shapes) for shapes in bound))][:1]:
-        with suppress(GraphError):  # rows of a batch of one are also rows of something else; layers fuse in another way
-            walks.walk(twice)
-    _keep_read(region, walks.walked.lowered)
-    return Sampled(walks.graphs, bound, walks.walked.left(region))
 
 
 def _may_be_length(dtype: np.dtype, shape: Shape) -> bool:
@@ -368,51 +249,6 @@ def _doubled(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> Iterator[l
         ]
 
 
-def dimension_names(ports: Sequence[Port]) -> list[list[str]]:
-    """Return the names of the dimensions of each input; dimensions of one name have one size, "" is a known size."""
-    return [
-        ["" if isinstance(d, int) else d or f"{port.name}/{i}" for i, d in enumerate(port.dims or ())] for port in ports
-    ]
-
-
-class Caches(NamedTuple):
-    """Open dimensions of a decoder that takes its caches of keys and values from its caller, by their names."""
-
-    held: list[str]
-    """Dimensions that inputs of three or more dimensions share behind their first one."""
-    tokens: str | int
-    """Dimension of the new tokens, the last one of the first matrix of integers, or their number; 0: it is unknown."""
-    totals: list[str]
-    """Last dimensions of further such matrices, which no other input has: they may count what is held and new."""
-
-    @classmethod
-    def of(cls, ports: Sequence[Port]) -> Caches:
-        """Return those of a model with these inputs."""
-        names = dimension_names(ports)
-        inner = [name for row in names if len(row) > 2 for name in set(row[1:]) - {""}]
-        held = sorted({name for name in inner if inner.count(name) > 1})
-        rows = [(row, port) for row, port in zip(names, ports, strict=True) if _is_of_tokens(row, port)]
-        if not held or not rows:
-            return cls(held, 0, [])
-        first, port = rows[0]
-        last = port.dims[-1] if port.dims else 0
-        tokens = first[-1] or (last if isinstance(last, int) else 0)
-        others = {name for row in names for name in row[:-1]} | {r[-1] for r in names if len(r) not in (0, 2)}
-        totals = dict.fromkeys(row[-1] for row, _ in rows[1:])
-        return cls(held, tokens, [name for name in totals if name not in {"", tokens, *held, *others}])
-
-    def summed(self, sizes: dict[str, int]) -> dict[str, int]:
-        """Return sizes in which each total is what is held and new together, where there is one kind of cache."""
-        if len(self.held) != 1 or not self.tokens:
-            return sizes
-        new = self.tokens if isinstance(self.tokens, int) else sizes[self.tokens]
-        return sizes | dict.fromkeys(self.totals, sizes[self.held[0]] + new)
-
-
-def _is_of_tokens(row: Sequence[str], port: Port) -> bool:
-    return len(row) == 2 and port.dtype in ("i64", "i32", "bool")
-
-
 def _own_sides(region: Region) -> list[int]:
     """Return sizes that the model's integers name most often: exporters leave those of their example in masks."""
     counted = Counter[int]()
@@ -433,19 +269,22 @@ def _sides(region: Region) -> Iterator[int]:
     yield from _own_sides(region)
 
 
-def _candidates(ports: Sequence[Port], region: Region) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
+def _candidates(
+    ports: Sequence[Port], region: Region, asked: Asked
+) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
     """Iterate over sides, the model's own last, each with the shapes of all inputs, no two the same. The first open
     dimension of an input is 1 (a batch) and the others are a side; or all are 1 but the last. The dimension of a vector
     is a side. If it is the first dimension of another input, too, it is first taken for a batch, and for a side when
-    all sides were tried. Masks of a decoder are first as long as its caches and the new tokens together.
+    all sides were tried. Masks of a decoder are first as long as its caches and the new tokens together. Sizes below
+    the least that the model takes are larger.
     """
     seen, caches = set(), Caches.of(ports)
     for is_batch in (True, False):
         for side in _sides(region):
             for only_last in (False, True):
-                even = _sizes(ports, side, only_last, is_batch)
+                even = asked.roomy(_sizes(ports, side, only_last, is_batch), side)
                 for sizes in (caches.summed(even), even):
-                    shapes = _shapes(ports, sizes)
+                    shapes = shapes_at(ports, sizes)
                     key = tuple(shapes)
                     most = SOUND_MAX if side > SOUND_SIDE else TENSOR_MAX
                     if key not in seen and all(np.prod(shape, dtype=float) <= most for shape in shapes):
@@ -453,7 +292,7 @@ def _candidates(ports: Sequence[Port], region: Region) -> Iterator[tuple[int, li
                         yield side, shapes
 
 
-def _asked(ports: Sequence[Port], region: Region, walked: Walked) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
+def _multiplied(ports: Sequence[Port], region: Region, walked: Walked) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
     """Iterate over sizes that the weights of layers in no segment multiply, each with the shapes of all inputs in which
     every open dimension has that size, or an equal part of it: layers multiply several inputs behind each other, too.
     """
@@ -464,17 +303,9 @@ def _asked(ports: Sequence[Port], region: Region, walked: Walked) -> Iterator[tu
     names = {name for row in dimension_names(ports) for name in row} - {""}
     parts = [d // n for d, _ in counted.most_common() for n in {1, len(names)} if n and d % n == 0]
     for side in [*dict.fromkeys(d for d in parts if d <= max(SIDES))][:OWN_SIDES]:
-        shapes = _shapes(ports, dict.fromkeys(names, side))
+        shapes = shapes_at(ports, dict.fromkeys(names, side))
         if all(np.prod(shape, dtype=float) <= SOUND_MAX for shape in shapes):
             yield side, shapes
-
-
-def _shapes(ports: Sequence[Port], sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
-    """Return the shapes of all inputs at these sizes of their open dimensions."""
-    return [
-        tuple([sizes[n] if n else int(d or 0) for n, d in zip(row, port.dims or (), strict=True)])
-        for row, port in zip(dimension_names(ports), ports, strict=True)
-    ]
 
 
 def _sizes(ports: Sequence[Port], side: int, only_last: bool, is_batch: bool) -> dict[str, int]:

@@ -19,9 +19,9 @@ from flexnn.graph.model import Model
 from flexnn.graph.model_sources import unused_sources
 from flexnn.graph.ports import Port
 
+from .dimensions import Caches, dimension_names
 from .record import Recorder
 from .region import Nodes, Region
-from .sampling import Caches, dimension_names
 from .scope import Scope, Value, is_few
 from .stretch import Read, Stretch, Turns
 from .templates import NODES_MAX, NUMBERS_MAX, Templates, Trace
@@ -73,28 +73,32 @@ SECOND = 16000
 Shapes = list[tuple[int, ...]]
 
 
-def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
-    """Return the templates of the first stretches at shapes like those ``bound``, and the region that they name. Which
-    constants count as used stays as it is.
+def traces(
+    model: Model, bound: Sequence[Shapes], ports: Sequence[Port], least: Mapping[str, int]
+) -> tuple[list[Trace], Region]:
+    """Return the templates of the first stretches at shapes like those ``bound``, and the region that they name.
+    ``ports``: the inputs, whose open dimensions may have other sizes; ``least``: the least of some, by their names.
+    Which constants count as used stays as it is.
     """
     recorder = Recorder(model)
     recorder.templates = templates = Templates(model.opset)
     templates.keeps_best = False
     found = templates.traces = []
     unused = unused_sources(model)
-    for shapes in _variants(model, bound):
+    for shapes in _variants(ports, bound, least):
         if len(found) >= TRIED_MAX or sum(len(trace.template) for trace in found) > NODES_MAX:
             break
         recorder.region.unmark()
         with np.errstate(all="ignore"):
             stretch = _recorded(recorder, _scope(model, shapes), recorder.region.all)
+            sizes = sorted(_sizes(dimension_names(ports), shapes).values(), reverse=True)
             for scope in _known(stretch) if stretch is not None else ():
-                _follow(recorder, _recorded(recorder, scope, recorder.region.all), shapes)
-            _follow(recorder, stretch, shapes)
+                _follow(recorder, _recorded(recorder, scope, recorder.region.all), sizes)
+            _follow(recorder, stretch, sizes)
     for source in unused:
         source.used = False
-    names = {port.name: row for port, row in zip(model.graph.inputs, dimension_names(model.graph.inputs), strict=True)}
-    return _kept(_ordered(_large(found), names, Caches.of(model.graph.inputs))), recorder.region
+    names = {port.name: row for port, row in zip(ports, dimension_names(ports), strict=True)}
+    return _kept(_ordered(_large(found), names, Caches.of(ports))), recorder.region
 
 
 def _ordered(found: list[Trace], names: dict[str, list[str]], caches: Caches) -> list[Trace]:
@@ -208,14 +212,13 @@ def _recorded(recorder: Recorder, scope: Scope, remaining: Nodes) -> Stretch | N
         return None
 
 
-def _follow(recorder: Recorder, stretch: Stretch | None, shapes: Shapes) -> None:
+def _follow(recorder: Recorder, stretch: Stretch | None, sizes: Sequence[int]) -> None:
     """Record what comes behind loops whose turns only a run knows: they are the most that a loop's condition allows, or
-    an open dimension says them, or they are made up. So are numbers that a run reads, few and many in turn.
+    an open dimension says them (``sizes``, the largest first), or they are made up. So are numbers that a run reads,
+    few and many in turn.
     """
     assert recorder.templates is not None
-    names = dimension_names(recorder.model.graph.inputs)
-    sizes = [d for row, shape in zip(names, shapes, strict=True) for name, d in zip(row, shape, strict=True) if name]
-    turns = [*dict.fromkeys(sorted(sizes, reverse=True)), TURNS]
+    turns = [*dict.fromkeys(sizes), TURNS]
     for _ in range(FOLLOWED_MAX):
         if stretch is not None and isinstance(stretch.action, Read) and stretch.remaining != stretch.region.all:
             known = [t for t in recorder.templates.traces or () if t.before.remaining == stretch.remaining]
@@ -289,11 +292,11 @@ def _scope(model: Model, shapes: Shapes) -> Scope:
     return Scope(values)
 
 
-def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
+def _variants(ports: Sequence[Port], bound: Sequence[Shapes], least: Mapping[str, int]) -> Iterator[Shapes]:
     """Iterate over shapes, no two the same: each shape at which the model bound, smaller and larger, with a batch, and
     with each open dimension 1; and without what caches hold. Shapes of a batch of one come first, as windows of sound.
+    None has a size below the least.
     """
-    ports = model.graph.inputs
     names = dimension_names(ports)
     seen: set[tuple[tuple[int, ...], ...]] = set()
     bases = sorted(bound, key=lambda shapes: -sum(shape.count(1) for shape in shapes))
@@ -314,6 +317,8 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
     ):
         own = _sizes(names, base)
         other = caches.summed(other) if own == caches.summed(own) else other
+        if any(other[name] < size for name, size in least.items()):
+            continue
         shapes = [
             tuple([other[name] if name else d for name, d in zip(row, shape, strict=True)])
             for row, shape in zip(names, base, strict=True)

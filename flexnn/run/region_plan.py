@@ -18,7 +18,7 @@ from flexnn.planning import Plan, Program
 from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Region, Segment
 from flexnn.regions.left import Left, told
-from flexnn.regions.sampling import Sampler
+from flexnn.regions.sampler import Sampler
 from flexnn.units import format_bytes
 
 from .bound_segment import BoundSegment
