@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -82,13 +83,20 @@ class _Comparison(NamedTuple):
         return self.function is operator.eq
 
 
+class _Kind(Enum):
+    """What a size has to be."""
+
+    EXACT = "just that"
+    LEAST = "that or more"
+    MOST = "that or less"
+
+
 class _Answer(NamedTuple):
     """Size of one dimension at which a node may bind."""
 
     name: str
     size: int
-    is_exact: bool
-    """Whether it has to be just that."""
+    kind: _Kind
 
 
 class _Failure(NamedTuple):
@@ -105,7 +113,7 @@ class _Failure(NamedTuple):
     before: list[_Comparison]
     """Those of the nodes before it that say which of two numbers is less."""
     takes_one: bool
-    """Whether it may ask for a size of 1; elsewhere such a size broadcasts."""
+    """Whether it is a layer with weights, which may ask for a size of 1; elsewhere such a size broadcasts."""
 
     def is_behind(self, other: _Failure) -> bool:
         """Return whether more was bound than where another one occurred."""
@@ -115,23 +123,31 @@ class _Failure(NamedTuple):
         """Iterate over answers: to the last comparisons first, and by the last dimensions."""
         for comparison in self.asked:
             for name in reversed(self.givens):
-                size = self._size(comparison, name)
-                if size is not None:
-                    yield _Answer(name, size, comparison.is_exact)
+                sizes = self._sizes(comparison, name)
+                if not len(sizes):
+                    continue
+                least, most = int(sizes[0]), int(sizes[np.argmax(np.append(np.diff(sizes) > 1, True))])
+                if least == self.first and least < most < SIZE_MAX:
+                    yield _Answer(name, most, _Kind.MOST)
+                else:
+                    yield _Answer(name, least, _Kind.EXACT if comparison.is_exact else _Kind.LEAST)
 
-    def _size(self, comparison: _Comparison, name: str) -> int | None:
-        """Return the least size of one dimension at which the comparison comes out the other way whatever the others
-        are, one at which those before it come out as they did if there is any; None: there is none.
+    @property
+    def first(self) -> int:
+        """The least size that is tried."""
+        return 1 if self.takes_one else 2
+
+    def _sizes(self, comparison: _Comparison, name: str) -> Array:
+        """Return the sizes of one dimension at which the comparison comes out the other way whatever the others are;
+        those at which the comparisons before it come out as they did, if there are any.
         """
-        sizes = np.arange(1 if self.takes_one else 2, SIZE_MAX + 1)
+        sizes = np.arange(self.first, SIZE_MAX + 1)
         for more in OTHERS:
             sizes = sizes[self._outcomes(comparison, name, sizes, more) != comparison.outcome]
-            if not len(sizes):
-                return None
         best = sizes
-        for earlier in self.before:
+        for earlier in self.before if len(sizes) else ():
             best = best[self._outcomes(earlier, name, best, 0) == earlier.outcome]
-        return int(best[0] if len(best) else sizes[0])
+        return best if len(best) else sizes
 
     def _outcomes(self, comparison: _Comparison, name: str, sizes: Array, more: int) -> Array:
         """Return the outcomes of a comparison at sizes of one dimension; ``more`` is added to the others."""
@@ -203,14 +219,20 @@ class _Attempts:
 def _failure(i: int, node: ModelNode, trail: Trail, givens: dict[str, int], counts: tuple[int, int]) -> _Failure:
     """Return the failure of a node before which the trail had so many conditions and idle comparisons."""
     made = {result: (function, a, b) for function, a, b, result in trail.operations}
+    takes_one = node.op_type in HEAVY
+
+    def is_question(comparison: _Comparison) -> bool:
+        """Return whether a comparison does not only take a number, as messages do, nor ask what broadcasts."""
+        if not comparison.is_exact or comparison.b in made or comparison.b in trail.givens:
+            return True
+        return not comparison.outcome and (takes_one or trail.values[comparison.b] != 1)
+
     own = []
     for found, count in zip((trail.conditions, trail.idle), counts, strict=True):
         met = [_Comparison(*key, outcome) for key, outcome in islice(found.items(), count, None)]
-        # that a size has the number that it has is no question: messages and indices take it
-        asked = [c for c in met if not (c.is_exact and c.outcome and c.b not in made and c.b not in trail.givens)]
-        own += asked[: -LATEST - 1 : -1]
+        own += [comparison for comparison in met if is_question(comparison)][: -LATEST - 1 : -1]
     before = [_Comparison(*key, outcome) for key, outcome in islice(trail.conditions.items(), counts[0])]
-    return _Failure(i, trail, givens, made, own, [c for c in before if not c.is_exact], node.op_type in HEAVY)
+    return _Failure(i, trail, givens, made, own, [c for c in before if not c.is_exact], takes_one)
 
 
 def asked_sizes(model: Model, sizes: Mapping[str, int]) -> Asked:
@@ -234,15 +256,20 @@ def asked_sizes(model: Model, sizes: Mapping[str, int]) -> Asked:
 
 def _answered(attempts: _Attempts, failure: _Failure, sizes: dict[str, int], asked: Asked) -> _Failure | None:
     """Find sizes at which the node of a failure binds, and note what it asks; return the next failure."""
-    for name, size, is_exact in failure.answers():
-        known = asked.exact if is_exact else asked.least
-        if attempts.left <= 0 or name in asked.exact or size == known.get(name):
+    for name, size, kind in failure.answers():
+        if attempts.left <= 0:
+            return None
+        if name in asked.exact or (kind is not _Kind.EXACT and (size < sizes[name]) == (kind is _Kind.LEAST)):
             continue
-        tried = sizes | {name: size if is_exact else max(size * ROOM, sizes[name])}
-        following = attempts.bind(tried)
+        taken = max(size * ROOM, sizes[name]) if kind is _Kind.LEAST else size
+        following = attempts.bind(sizes | {name: taken})
         if following is None or following.is_behind(failure):
-            sizes |= tried
-            known[name] = size
+            if kind is _Kind.EXACT and size > 1:  # where something is cut off at a size, smaller ones are taken, too
+                smaller = attempts.bind(sizes | {name: size - 1})
+                kind = _Kind.MOST if smaller is None or smaller.is_behind(failure) else kind
+            sizes[name] = taken
+            if kind is not _Kind.MOST:
+                (asked.exact if kind is _Kind.EXACT else asked.least)[name] = size
             return following
     attempts.refused.add(failure.node)
     return attempts.bind(sizes) if attempts.left > 0 else None

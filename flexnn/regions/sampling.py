@@ -269,9 +269,7 @@ def _sides(region: Region) -> Iterator[int]:
     yield from _own_sides(region)
 
 
-def _candidates(
-    ports: Sequence[Port], region: Region, asked: Asked
-) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
+def _candidates(ports: Sequence[Port], region: Region, asked: Asked) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
     """Iterate over sides, the model's own last, each with the shapes of all inputs, no two the same. The first open
     dimension of an input is 1 (a batch) and the others are a side; or all are 1 but the last. The dimension of a vector
     is a side. If it is the first dimension of another input, too, it is first taken for a batch, and for a side when

@@ -27,7 +27,9 @@ def numbers(*shape: int) -> Array:
     return RANDOM.standard_normal(shape).astype(np.float32) / 8
 
 
-def saved(path: Path, nodes: Sequence[onnx.NodeProto], constants: Mapping[str, Array], inputs: Mapping[str, str]) -> str:
+def saved(
+    path: Path, nodes: Sequence[onnx.NodeProto], constants: Mapping[str, Array], inputs: Mapping[str, str]
+) -> str:
     """Save a model; its ``inputs``' dimensions are words of a text."""
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, dims.split()) for n, dims in inputs.items()]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
@@ -83,6 +85,14 @@ def test_one_column_is_asked_by_a_product_alone(tmp_path: Path) -> None:
     assert asked(path, n=1, k=64) == Asked({"k": 1}, {})
     path = saved(tmp_path / "a.onnx", [NODE("Add", ["x", "z"], ["y"])], {}, {"x": "n k", "z": "n l"})
     assert asked(path, n=1, k=64, l=64) == NOTHING
+
+
+def test_a_table_that_is_cut_to_a_size_asks_for_none(tmp_path: Path) -> None:
+    """It has 40 rows, so 64 do not fit; fewer do."""
+    nodes = [NODE("Shape", ["x"], ["s"]), NODE("Slice", ["s", "zero", "one"], ["n"])]
+    nodes += [NODE("Slice", ["table", "zero", "n", "zero"], ["c"]), NODE("Mul", ["x", "c"], ["y"])]
+    constants = {"zero": np.array([0]), "one": np.array([1]), "table": numbers(40, 8)}
+    assert asked(saved(tmp_path / "m.onnx", nodes, constants, {"x": "n k"}), n=64, k=8) == Asked({"k": 8}, {})
 
 
 def test_windows_ask_for_rows(tmp_path: Path) -> None:
