@@ -90,9 +90,6 @@ class _Walks:
         self.tried: list[list[tuple[int, ...]]] = []
         """Shapes at which it was tried."""
 
-        self.tried: list[list[tuple[int, ...]]] = []
-        """Shapes at which it was tried."""
-
     def walk(self, shapes: list[tuple[int, ...]], length: int | None = None) -> None:
         """Walk the model at these shapes, inputs that may be lengths being ``length``. Raises GraphError if they do not
         bind.
@@ -287,6 +284,7 @@ def _candidates(ports: Sequence[Port], region: Region, asked: Asked) -> Iterator
                 for sizes in (caches.summed(even), even):
                     shapes = shapes_at(ports, sizes)
                     key = tuple(shapes)
+                    most = SOUND_MAX if side > SOUND_SIDE else TENSOR_MAX
                     if key not in seen and all(np.prod(shape, dtype=float) <= most for shape in shapes):
                         seen.add(key)
                         yield side, shapes
