@@ -177,7 +177,7 @@ _OF_ARRAYS: dict[Function, Function] = {
     _single: lambda a, _: np.float64(np.float32(a)),
     _below: lambda a, b: np.less(a, b).astype(np.int64),
 }
-"""What to call for arrays, where it is not the function itself."""
+"""Functions that take arrays, where others than these do."""
 
 _FUNCTIONS: dict[str, Function] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,

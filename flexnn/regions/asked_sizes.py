@@ -32,7 +32,7 @@ APART = 5
 SIZE_MAX = 1 << 12
 """Largest size that is looked for."""
 OTHERS = (0, 1, 2, 7)
-"""What is added to all other dimensions, in turn: what is asked of one dimension is asked of it with those, too."""
+"""Numbers that are added to all other dimensions, in turn: one dimension is asked for the same with each."""
 ATTEMPTS_MAX = 64
 """Most times that binding begins."""
 NODES_MAX = 1 << 14
@@ -44,7 +44,7 @@ ROOM = 2
 
 
 class Asked(NamedTuple):
-    """What a model asks of open dimensions, by their names."""
+    """Sizes that a model asks of open dimensions, by their names."""
 
     exact: dict[str, int]
     """Sizes that some node takes no others than; it may take some, of which this is the least."""
@@ -84,7 +84,7 @@ class _Comparison(NamedTuple):
 
 
 class _Kind(Enum):
-    """What a size has to be."""
+    """Sense in which a size is asked for."""
 
     EXACT = "just that"
     LEAST = "that or more"
@@ -107,7 +107,7 @@ class _Failure(NamedTuple):
     givens: dict[str, int]
     """Index of each open dimension in the trail."""
     made: dict[int, tuple[Function, int, int]]
-    """What makes each other number of the trail, by its index."""
+    """Operation that makes each other number of the trail, by its index."""
     asked: list[_Comparison]
     """The node's comparisons, the last ones first."""
     before: list[_Comparison]
