@@ -86,7 +86,7 @@ def _store_templates(stored: StoredModel, sampled: Sampled) -> None:
             raise KeyError(key)
         return key
 
-    raw = dump_templates(*traces(stored.model, sampled.shapes, sampled.ports), key_of)
+    raw = dump_templates(*traces(stored.model, sampled.shapes, sampled.ports, sampled.least), key_of)
     if raw:
         last = stored.weights[-1:]
         end = len(stored.weights) - bool(last and last[0].name in (ABOUT, LABELLED))

@@ -44,6 +44,8 @@ class Trail:
         """Outcomes of comparisons of two numbers."""
         self.preferences: dict[tuple[Function, int, int], bool] = {}
         """Outcomes of those that decide which of several right ways is the best one."""
+        self.idle: dict[tuple[Function, int, int], bool] = {}
+        """Outcomes of those that decide nothing, since all that follows is right and no way is better."""
         self.is_preferring = False
         """Whether such comparisons are made now."""
         self.matters = True
@@ -106,13 +108,14 @@ class Trail:
             outcome = bool(function(self.values[key[1]], self.values[key[2]]))
             if not self.is_preferring:
                 self.conditions[key] = outcome
-            elif self.matters:
-                self.preferences[key] = outcome
+            else:
+                (self.preferences if self.matters else self.idle)[key] = outcome
         return outcome
 
     def forget(self) -> None:
         """Drop what was found before: sizes know their trail, and would be garbage in circles with it."""
         self.known.clear()
+        self.idle.clear()
         self._results.clear()
 
     def replay(self) -> Replay:
@@ -162,6 +165,19 @@ def _single(a: Number, _: Number) -> float:
 def _below(a: Number, b: Number) -> int:
     return int(a < b)
 
+
+def computed_of_arrays(function: Function, a: Any, b: Any) -> Any:
+    """Return what an operation of a trail makes of arrays of numbers; what is divided by 0 becomes any number."""
+    return _OF_ARRAYS.get(function, function)(a, b)
+
+
+_OF_ARRAYS: dict[Function, Function] = {
+    _floor: lambda a, _: np.floor(a).astype(np.int64),
+    _ceil: lambda a, _: np.ceil(a).astype(np.int64),
+    _single: lambda a, _: np.float64(np.float32(a)),
+    _below: lambda a, b: np.less(a, b).astype(np.int64),
+}
+"""Functions that take arrays, where others than these do."""
 
 _FUNCTIONS: dict[str, Function] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,

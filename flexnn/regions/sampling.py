@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from enum import Enum
 from itertools import chain
 from math import inf, prod
 from typing import NamedTuple
@@ -23,8 +22,8 @@ from flexnn.graph.random_array import random_array
 from flexnn.graph.sources import ModelSource
 from flexnn.graph.state import made_up_shapes
 
+from .asked_sizes import NOTHING, Asked, asked_sizes
 from .dimensions import Caches, dimension_names, shapes_at
-from .fitting import fitted
 from .left import Left, Walked
 from .region import HEAVY, Nodes, Region, members
 from .sampler import Collects, MadeUpError, Sampler
@@ -65,29 +64,11 @@ class Sampled(NamedTuple):
     shapes: list[list[tuple[int, ...]]]
     """Shapes of all inputs at which the model bound."""
     ports: Sequence[Port]
-    """The inputs, without open dimensions that weights decide."""
+    """The inputs, without open dimensions of which the model takes one size."""
+    least: Mapping[str, int]
+    """Least sizes of some of the others, by their names."""
     left: list[Left]
     """Layers that were in none of them."""
-
-
-class Firsts(Enum):
-    """Meanings of the first open dimension of each input, in the order in which they are tried."""
-
-    BATCH = 0
-    FRAMES = 1
-    """It is a side, as all others are."""
-    VECTORS = 2
-    """It is a side where it is also the dimension of a vector."""
-
-
-class Candidate(NamedTuple):
-    """Shapes that may be tried."""
-
-    side: int
-    """Size of open dimensions."""
-    shapes: list[tuple[int, ...]]
-    """Shapes of all inputs."""
-    firsts: Firsts = Firsts.VECTORS
 
 
 class _Walks:
@@ -106,7 +87,6 @@ class _Walks:
         """Shapes that failed for a made-up number."""
         self.failed = 0
         """Shapes that failed after some that bound."""
-
         self.tried: list[list[tuple[int, ...]]] = []
         """Shapes at which it was tried."""
 
@@ -163,44 +143,55 @@ def sample(model: Model) -> Sampled:
     compute those nodes. Raises the first GraphError if no shape binds.
     """
     region = Region(model.graph, precision=model.precision)
-    walks, ports = _begun(model, region)
+    walks, asked = _begun(model, region)
+    ports = asked.stated(model.graph.inputs)
+    _try_all(walks, ports, asked, region)
+    if not walks.bound and asked != NOTHING:
+        ports, asked = model.graph.inputs, NOTHING
+        _try_all(walks, ports, asked, region)
     bound = walks.bound
-    for candidate in chain(_candidates(ports, region), _asked(ports, region, walks.walked)):
-        is_whole = bool(bound) and walks.walked.all_lowered(region)
-        if len(bound) >= SAMPLES and is_whole:
-            break
-        if candidate.shapes in walks.tried or (is_whole and candidate.firsts is Firsts.FRAMES):
-            continue
-        if len(bound) >= SAMPLES and candidate.side in SIDES and candidate.side not in LARGER_SIDES:
-            continue
-        walks.try_at(candidate.shapes)
-        if walks.failed == SINGLY and len(bound) < SAMPLES:
-            walks.failed += 1
-            for changed in _doubled(ports, bound[0]):
-                if len(bound) < SAMPLES:
-                    walks.try_at(changed)
     if not bound and not walks.partly and walks.first:
         raise walks.first
     for twice in [*filter(None, (_twice(ports, shapes) for shapes in bound))][:1]:
         with suppress(GraphError):  # rows of a batch of one are also rows of something else; layers fuse in another way
             walks.walk(twice)
     _keep_read(region, walks.walked.lowered)
-    return Sampled(walks.graphs, bound, ports, walks.walked.left(region))
+    return Sampled(walks.graphs, bound, ports, asked.least, walks.walked.left(region))
 
 
-def _begun(model: Model, region: Region) -> tuple[_Walks, Sequence[Port]]:
-    """Return the walks through a model, the likeliest shapes tried, and its inputs: without open dimensions whose size
-    weights decide, which are looked for where a walk left layers with weights.
+def _begun(model: Model, region: Region) -> tuple[_Walks, Asked]:
+    """Return the walks through a model, the likeliest shapes tried, and what the model asks of its inputs' sizes: that
+    is looked for where a walk left layers with weights.
     """
     walks, ports, unused = _Walks(model, region), model.graph.inputs, unused_sources(model)
-    walks.try_at(next(_candidates(ports, region)).shapes)
+    _, shapes = next(_candidates(ports, region, NOTHING))
+    walks.try_at(shapes)
     if walks.bound and walks.walked.all_lowered(region):
-        return walks, ports
-    decided = fitted(model, region, ports)
-    if decided is ports:
-        return walks, ports
+        return walks, NOTHING
+    rows = dimension_names(ports)
+    asked = asked_sizes(model, dict(zip(chain(*rows), chain(*shapes), strict=True)))
+    if asked == NOTHING:
+        return walks, NOTHING
     _unread(unused)  # what the walk needed was for sizes that no run has
-    return _Walks(model, region), decided
+    return _Walks(model, region), asked
+
+
+def _try_all(walks: _Walks, ports: Sequence[Port], asked: Asked, region: Region) -> None:
+    """Walk a model at shapes of its inputs until it binds at enough of them, with all layers that have weights."""
+    bound = walks.bound
+    for side, shapes in chain(_candidates(ports, region, asked), _multiplied(ports, region, walks.walked)):
+        if len(bound) >= SAMPLES and walks.walked.all_lowered(region):
+            break
+        if shapes in walks.tried:
+            continue
+        if len(bound) >= SAMPLES and side in SIDES and side not in LARGER_SIDES:
+            continue
+        walks.try_at(shapes)
+        if walks.failed == SINGLY and len(bound) < SAMPLES:
+            walks.failed += 1
+            for changed in _doubled(ports, bound[0]):
+                if len(bound) < SAMPLES:
+                    walks.try_at(changed)
 
 
 def _may_be_length(dtype: np.dtype, shape: Shape) -> bool:
@@ -278,28 +269,28 @@ def _sides(region: Region) -> Iterator[int]:
     yield from _own_sides(region)
 
 
-def _candidates(ports: Sequence[Port], region: Region) -> Iterator[Candidate]:
+def _candidates(ports: Sequence[Port], region: Region, asked: Asked) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
     """Iterate over sides, the model's own last, each with the shapes of all inputs, no two the same. The first open
     dimension of an input is 1 (a batch) and the others are a side; or all are 1 but the last. The dimension of a vector
     is a side. If it is the first dimension of another input, too, it is first taken for a batch, and for a side when
-    all sides were tried, and all dimensions were a side. Masks of a decoder are first as long as its caches and the new
-    tokens together.
+    all sides were tried. Masks of a decoder are first as long as its caches and the new tokens together. Sizes below
+    the least that the model takes are larger.
     """
     seen, caches = set(), Caches.of(ports)
-    for firsts in Firsts:
+    for is_batch in (True, False):
         for side in _sides(region):
-            batched = [_sizes(ports, side, only_last, firsts is not Firsts.VECTORS) for only_last in (False, True)]
-            for even in [dict.fromkeys(batched[0], side)] if firsts is Firsts.FRAMES else batched:
-                most = SOUND_MAX if side > SOUND_SIDE or firsts is Firsts.FRAMES else TENSOR_MAX
+            for only_last in (False, True):
+                even = asked.roomy(_sizes(ports, side, only_last, is_batch), side)
                 for sizes in (caches.summed(even), even):
                     shapes = shapes_at(ports, sizes)
                     key = tuple(shapes)
+                    most = SOUND_MAX if side > SOUND_SIDE else TENSOR_MAX
                     if key not in seen and all(np.prod(shape, dtype=float) <= most for shape in shapes):
                         seen.add(key)
-                        yield Candidate(side, shapes, firsts)
+                        yield side, shapes
 
 
-def _asked(ports: Sequence[Port], region: Region, walked: Walked) -> Iterator[Candidate]:
+def _multiplied(ports: Sequence[Port], region: Region, walked: Walked) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
     """Iterate over sizes that the weights of layers in no segment multiply, each with the shapes of all inputs in which
     every open dimension has that size, or an equal part of it: layers multiply several inputs behind each other, too.
     """
@@ -312,7 +303,7 @@ def _asked(ports: Sequence[Port], region: Region, walked: Walked) -> Iterator[Ca
     for side in [*dict.fromkeys(d for d in parts if d <= max(SIDES))][:OWN_SIDES]:
         shapes = shapes_at(ports, dict.fromkeys(names, side))
         if all(np.prod(shape, dtype=float) <= SOUND_MAX for shape in shapes):
-            yield Candidate(side, shapes)
+            yield side, shapes
 
 
 def _sizes(ports: Sequence[Port], side: int, only_last: bool, is_batch: bool) -> dict[str, int]:

@@ -73,16 +73,19 @@ SECOND = 16000
 Shapes = list[tuple[int, ...]]
 
 
-def traces(model: Model, bound: Sequence[Shapes], ports: Sequence[Port]) -> tuple[list[Trace], Region]:
+def traces(
+    model: Model, bound: Sequence[Shapes], ports: Sequence[Port], least: Mapping[str, int]
+) -> tuple[list[Trace], Region]:
     """Return the templates of the first stretches at shapes like those ``bound``, and the region that they name.
-    ``ports``: the inputs, whose open dimensions may have other sizes. Which constants count as used stays as it is.
+    ``ports``: the inputs, whose open dimensions may have other sizes; ``least``: the least of some, by their names.
+    Which constants count as used stays as it is.
     """
     recorder = Recorder(model)
     recorder.templates = templates = Templates(model.opset)
     templates.keeps_best = False
     found = templates.traces = []
     unused = unused_sources(model)
-    for shapes in _variants(ports, bound):
+    for shapes in _variants(ports, bound, least):
         if len(found) >= TRIED_MAX or sum(len(trace.template) for trace in found) > NODES_MAX:
             break
         recorder.region.unmark()
@@ -289,9 +292,10 @@ def _scope(model: Model, shapes: Shapes) -> Scope:
     return Scope(values)
 
 
-def _variants(ports: Sequence[Port], bound: Sequence[Shapes]) -> Iterator[Shapes]:
+def _variants(ports: Sequence[Port], bound: Sequence[Shapes], least: Mapping[str, int]) -> Iterator[Shapes]:
     """Iterate over shapes, no two the same: each shape at which the model bound, smaller and larger, with a batch, and
     with each open dimension 1; and without what caches hold. Shapes of a batch of one come first, as windows of sound.
+    None has a size below the least.
     """
     names = dimension_names(ports)
     seen: set[tuple[tuple[int, ...], ...]] = set()
@@ -313,6 +317,8 @@ def _variants(ports: Sequence[Port], bound: Sequence[Shapes]) -> Iterator[Shapes
     ):
         own = _sizes(names, base)
         other = caches.summed(other) if own == caches.summed(own) else other
+        if any(other[name] < size for name, size in least.items()):
+            continue
         shapes = [
             tuple([other[name] if name else d for name, d in zip(row, shape, strict=True)])
             for row, shape in zip(names, base, strict=True)

@@ -230,7 +230,17 @@ static void expect(const check_case *c, check_expected *e) {
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
     static const fx_recurrent_params shapes[] = {
         {.kind = FX_CELL_LSTM, .steps = 32, .batch = 1, .hidden = 128, .directions = 1, .f_act = FX_ACT_SIGMOID},
-        {.kind = FX_CELL_GRU_AFTER, .steps = 100, .batch = 1, .hidden = 64, .directions = 2, .f_act = FX_ACT_SIGMOID}};
+        {.kind = FX_CELL_GRU_AFTER, .steps = 100, .batch = 1, .hidden = 64, .directions = 2, .f_act = FX_ACT_SIGMOID},
+        {.kind = FX_CELL_LSTM,
+         .steps = 500,
+         .batch = 1,
+         .hidden = 25,
+         .directions = 1,
+         .f_act = FX_ACT_SIGMOID,
+         .has_peepholes = 1},
+        {.kind = FX_CELL_RNN, .steps = 500, .batch = 1, .hidden = 25, .directions = 1, .f_act = FX_ACT_TANH}};
+    static const char *const names[FX_CELL_COUNT] = {
+        [FX_CELL_LSTM] = "LSTM", [FX_CELL_GRU_AFTER] = "GRU", [FX_CELL_RNN] = "RNN"};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     const fx_recurrent_params *p = &c->params.recurrent;
@@ -238,7 +248,7 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     c->params.recurrent.g_act = c->params.recurrent.h_act = FX_ACT_TANH;
     *flops = 2.0 * p->directions * p->steps * p->batch * gates_of(p->kind) * p->hidden * p->hidden;
     *bytes = 4.0 * p->directions * p->steps * p->batch * gates_of(p->kind) * p->hidden;
-    snprintf(name, 64, "%s, %d steps of %d", i ? "GRU" : "LSTM", p->steps, p->hidden);
+    snprintf(name, 64, "%s, %d steps of %d", names[p->kind], p->steps, p->hidden);
     return 1;
 }
 

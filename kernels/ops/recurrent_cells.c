@@ -151,6 +151,25 @@ static void look(const fx_cell_step *t, const float *peepholes, int32_t gate) {
     }
 }
 
+/* Whether an LSTM is the usual one, which one kernel computes behind the products. */
+static int is_usual(const fx_recurrent_params *p) {
+    return p->f_act == FX_ACT_SIGMOID && p->g_act == FX_ACT_TANH && p->h_act == FX_ACT_TANH && !p->is_coupled &&
+           p->clip <= 0;
+}
+
+static void run_usual(const fx_cell_step *t, const float *peepholes) {
+    const int64_t n = t->p->hidden;
+    fx_lstm row = {.n = t->width};
+    for (int i = 0; i < 3 && peepholes; i++)
+        row.look[i] = peepholes + i * n + t->first;
+    for (int32_t i = 0; i < t->rows; i++) {
+        for (int32_t gate = 0; gate < 4; gate++)
+            row.gates[gate] = gate_of(t, i, gate);
+        row.cell = t->cell + i * n + t->first, row.y = t->y + i * n + t->first;
+        t->k->lstm_f32(&row);
+    }
+}
+
 static void run_lstm(const fx_cell_step *t) {
     const int64_t n = t->p->hidden, width = t->width;
     float *inner = t->s->inner;
@@ -159,6 +178,10 @@ static void run_lstm(const fx_cell_step *t) {
     else
         multiply(t, t->h, t->weight, 0, 4, 1);
     const float *peepholes = t->p->has_peepholes ? t->weight + fx_cell_floats(t->p, 4 * n) : NULL;
+    if (is_usual(t->p)) {
+        run_usual(t, peepholes);
+        return;
+    }
     if (peepholes) {
         look(t, peepholes, 0);
         look(t, peepholes, 2);

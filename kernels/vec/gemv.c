@@ -99,6 +99,7 @@ FX_INLINE void multiply(const fx_gemv *g, const float *panel, int32_t column, co
 typedef void (*const kernel)(const fx_gemv *);
 
 #if FX_ISA_AVX512 /* 28 sums of 32 registers */
+#include "gemv_near.h"
 #include "gemv_s8.h"
 
 FORMS(1, 4)
@@ -112,9 +113,10 @@ FORMS(7, 4)
 void FX_SYMBOL(gemv_f32)(const fx_gemv *g) {
     static kernel kernels[FX_FEW_ROWS][FX_WTYPE_COUNT] = {NAMES(1, 4), NAMES(2, 4), NAMES(3, 4), NAMES(4, 4),
                                                           NAMES(5, 4), NAMES(6, 4), NAMES(7, 4)};
-    (g->all_rows == 1 && g->wtype == FX_WTYPE_S8 ? gemv_s8
-     : is_one_row(g)                             ? gemv_row
-                                                 : kernels[g->rows - 1][g->wtype])(g);
+    (is_near(g)                                    ? gemv_near
+     : g->all_rows == 1 && g->wtype == FX_WTYPE_S8 ? gemv_s8
+     : is_one_row(g)                               ? gemv_row
+                                                   : kernels[g->rows - 1][g->wtype])(g);
 }
 #else
 FORMS(1, 4)

@@ -318,10 +318,22 @@ typedef struct fx_instance_norm {
     X(lrn_f32, void, (const fx_lrn *l))                                                                                \
     X(instance_norm_f32, void, (const fx_instance_norm *t))
 
+/* A row's step of an LSTM with sigmoid and tanh: gates i, o, f and g, which are summed up, decide for each j < n
+ *     in = sigmoid(i + look_i c), forget = sigmoid(f + look_f c), c = forget c + in tanh(g),
+ *     y = sigmoid(o + look_o c) tanh(c) */
+typedef struct fx_lstm {
+    const float *gates[4]; /* i, o, f, g */
+    const float *look[3];  /* peepholes of i, o, f; all NULL: none */
+    float *cell, *y;       /* c, in place */
+    int64_t n;
+} fx_lstm;
+
+#define FX_KERNELS_CELLS(X) X(lstm_f32, void, (const fx_lstm *t))
+
 /* Rows: elementwise, pooling, softmax, reductions, what transformers add. */
 #define FX_KERNELS_ROWS(X) FX_KERNELS_ELEMENTWISE(X) FX_KERNELS_REDUCTIONS(X) FX_KERNELS_TRANSFORMERS(X)
 
-#define FX_KERNELS_ALL(X) FX_KERNELS_CONV(X) FX_KERNELS_ROWS(X)
+#define FX_KERNELS_ALL(X) FX_KERNELS_CONV(X) FX_KERNELS_ROWS(X) FX_KERNELS_CELLS(X)
 #define FX_KERNELS_X86(X) FX_KERNELS_ALL(X) FX_KERNELS_PAIRS(X)
 #define FX_KERNELS_VNNI(X) FX_KERNELS_X86(X) FX_KERNELS_BYTES(X)
 #define FX_KERNELS(X) FX_KERNELS_VNNI(X) FX_KERNELS_HALVES(X)
