@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from flexnn.planning.ladder import Ladder
+from flexnn.planning.overhead import NODE_BYTES
 from tests.support.regions import F32, check_run, graph_of, model_of, numbers, opened, value
 
 node = onnx.helper.make_node
@@ -88,3 +89,21 @@ def test_later_runs_search_for_no_plan(tmp_path: Path, searches: list[int], shar
             assert session.session_bytes <= memory
     assert share == 1.0 or not any(counts[6:]), counts
     assert counts[0] <= 3 * STAGES, counts  # none is planned again for each one that comes after it
+
+
+def test_nodes_are_counted_once(tmp_path: Path) -> None:
+    """What a session of one part takes of a budget that holds half of its weights: nearly all."""
+    layers, width = 100, 96
+    last, nodes = "x", []
+    for i in range(layers):
+        nodes += [node("MatMul", [last, f"w{i}"], [f"m{i}"]), node("Tanh", [f"m{i}"], [f"t{i}"])]
+        last = f"t{i}"
+    weights = {f"w{i}": numbers(width, width, seed=i) / np.float32(width**0.5) for i in range(layers)}
+    model = model_of(graph_of(nodes, [value("x", F32, ["n", width])], [value(last, F32, ["n", width])], weights))
+    feed = {"x": numbers(3, width)}
+    with opened(tmp_path, model) as session:
+        session.run(None, feed)
+        memory = session.plan.minimum_memory + layers * width * width * 2
+    with opened(tmp_path, model, memory=memory) as session:
+        check_run(session, model, feed)
+        assert memory - layers * NODE_BYTES < session.session_bytes <= memory
