@@ -92,7 +92,7 @@ def test_later_runs_search_for_no_plan(tmp_path: Path, searches: list[int], shar
 
 
 def test_nodes_are_counted_once(tmp_path: Path) -> None:
-    """What a session of one part takes of a budget that holds half of its weights: nearly all."""
+    """A session of one part, in a budget that holds half of its weights, takes nearly all of that."""
     layers, width = 100, 96
     last, nodes = "x", []
     for i in range(layers):
