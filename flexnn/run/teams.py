@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from flexnn.measure.parts import Lack
 from flexnn.planning import BudgetError
+from flexnn.planning.decisions import ROW_BYTES
 from flexnn.planning.overhead import BASE_BYTES, NODE_BYTES
 from flexnn.planning.types import align_up
 from flexnn.planning.variant_planner import DRAFTING_BYTES
@@ -22,6 +23,8 @@ from .recording import ReadyStretch, kept_bytes
 
 SHAPES = 64
 """Shapes that plans leave room for where a segment was met at several, in at most a sixteenth of the budget."""
+DECIDED = 2
+"""Decisions that are kept of a search for a plan, for each node of the segment: bands make several nodes of one."""
 
 
 class Teams(Arena):
@@ -115,6 +118,7 @@ class Teams(Arena):
             working = max((other.shared_bytes for other in planned), default=0)
             working -= segment.loop.held_bytes if segment.loop is not None else 0
             most = BASE_BYTES + self.segments.stacks_bytes + working + memory - self._team_bytes(team)
+            most += segment.kept_bytes - DECIDED * ROW_BYTES * segment.nodes  # its plan counts the nodes again
             if self._planned_like_last(segment, most):
                 continue
             rest = to_come + sum(map(weight_bytes, lacking[number:]))

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from flexnn.planning.ladder import Ladder
+from flexnn.planning.overhead import NODE_BYTES
 from flexnn.planning.planner import Planner
 from tests.support.regions import F32, check_run, graph_of, model_of, numbers, opened, value
 
@@ -109,3 +110,21 @@ def test_a_first_run_with_room_searches_for_no_smallest_budget(tmp_path: Path, m
         least = session.plan.minimum_memory
     with opened(tmp_path, model, memory=least) as session:
         check_run(session, model, {"x": numbers(9, WIDTH, seed=9)})
+
+
+def test_nodes_are_counted_once(tmp_path: Path) -> None:
+    """A session of one part, in a budget that holds half of its weights, takes nearly all of that."""
+    layers, width = 100, 96
+    last, nodes = "x", []
+    for i in range(layers):
+        nodes += [node("MatMul", [last, f"w{i}"], [f"m{i}"]), node("Tanh", [f"m{i}"], [f"t{i}"])]
+        last = f"t{i}"
+    weights = {f"w{i}": numbers(width, width, seed=i) / np.float32(width**0.5) for i in range(layers)}
+    model = model_of(graph_of(nodes, [value("x", F32, ["n", width])], [value(last, F32, ["n", width])], weights))
+    feed = {"x": numbers(3, width)}
+    with opened(tmp_path, model) as session:
+        session.run(None, feed)
+        memory = session.plan.minimum_memory + layers * width * width * 2
+    with opened(tmp_path, model, memory=memory) as session:
+        check_run(session, model, feed)
+        assert memory - layers * NODE_BYTES < session.session_bytes <= memory

@@ -28,6 +28,7 @@ from .padding import fold_padding
 from .residual import fold_residuals
 from .rotary import fuse_rotary
 from .storage import assign_storage
+from .twins import join_twins
 
 
 def _of_bytes(module: str, name: str) -> Callable[[Graph], None]:
@@ -61,6 +62,7 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     fuse_activations,
     cleanup,
     fold_flatten,
+    join_twins,
     order,
     fold_residuals,
     cleanup,
