@@ -88,7 +88,7 @@ class Draft:
         pinned one with the same bytes of the file; else its own.
         """
         first: dict[tuple[int, int], int] = {}
-        rows = zip(*(self.slices[name].tolist() for name in ("is_pinned", "file_offset", "bytes")), strict=True)
+        rows = zip(*(self.slices[name].data for name in ("is_pinned", "file_offset", "bytes")), strict=True)
         return [first.setdefault(row[1:], i) if row[0] else i for i, row in enumerate(rows)]
 
     @property

@@ -6,6 +6,7 @@ inputs and outputs are the caller's buffers and take no arena.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -47,13 +48,13 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
     small = load_rows(graph, [*constants], offsets, sizes, [*constants.values()], costs.io_align)
     slices = _slices(graph, costs, draft)
 
-    def rows(some: list[int]) -> Iterator[tuple[int, ...]]:
-        fields = slices.weight, slices.offset, slices.nbytes, slices.address
-        weights, offsets, sizes, addresses, waits = ([field[i] for i in some] for field in (*fields, slices.wait))
+    def rows(some: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        fields = slices.weight, slices.offset, slices.nbytes, slices.address, slices.wait
+        weights, offsets, sizes, addresses, waits = (array("q", (field[i] for i in some)) for field in fields)
         return load_rows(graph, weights, offsets, sizes, addresses, costs.io_align, waits)
 
     alike = _alike(graph, costs)
-    streamed = [i for i, pinned in enumerate(slices.is_pinned) if not pinned]
+    streamed = array("q", (i for i, pinned in enumerate(slices.is_pinned) if not pinned))
     return Program(
         nodes=_encode_nodes(graph, costs, draft, alike, _places(graph, costs, draft, constants, slices.base), slices),
         steps=_encode_steps(alike, draft, slices, costs.io_align),
@@ -107,23 +108,23 @@ def _table_weights(costs: Costs) -> list[int]:
 
 
 class _Slices(NamedTuple):
-    """Contents and addresses of the slices of a draft, pinned ones too: an entry of each list for each slice."""
+    """Contents and addresses of the slices of a draft, pinned ones too: an entry of each sequence for each slice."""
 
-    weight: list[int]
+    weight: Sequence[int]
     """Index of its weight."""
-    node: list[int]
-    operand: list[int]
+    node: Sequence[int]
+    operand: Sequence[int]
     """Number of the constant among the node's inputs; -1: panels."""
-    step: list[int]
-    is_pinned: list[int]
-    offset: list[int]
+    step: Sequence[int]
+    is_pinned: Sequence[int]
+    offset: Sequence[int]
     """Bytes from the start of the file."""
-    nbytes: list[int]
-    address: list[int]
+    nbytes: Sequence[int]
+    address: Sequence[int]
     """Bytes from the start of the arena."""
-    wait: list[int]
+    wait: Sequence[int]
     """Steps that its load waits for."""
-    owns: list[int]
+    owns: Sequence[int]
     """Pinned slices that have a place of their own, by their offset: plans that pin the same share its place."""
     base: int
     """Bytes before the working part."""
@@ -137,7 +138,8 @@ def _spill_bytes(graph: Graph) -> int:
 
 def _slices(graph: Graph, costs: Costs, draft: Draft) -> _Slices:
     names = "step", "constant", "is_pinned", "file_offset", "bytes", "arena_bytes", "wait_steps"
-    step, constant, is_pinned, offset, nbytes, room, wait = (draft.slices[name].tolist() for name in names)
+    # views, and arrays of bytes: lists of Python's integers would take most memory of a session that plans
+    step, constant, is_pinned, offset, nbytes, room, wait = (draft.slices[name].data for name in names)
     homes, base = draft.homes(), front_bytes(costs)
     owns = [i for i, home in enumerate(homes) if is_pinned[i] and home == i]
     owns.sort(key=offset.__getitem__)
@@ -146,21 +148,21 @@ def _slices(graph: Graph, costs: Costs, draft: Draft) -> _Slices:
         place[i] = base
         base += room[i]
     base += draft.kept_bytes
-    step_node = draft.steps["node"].tolist()
-    node = [step_node[at] for at in step]
+    step_node = draft.steps["node"].data
+    node = array("q", (step_node[at] for at in step))
     constants = [row[:2] for known in costs.nodes for row in known.constants]
     held = [constants[c] if c >= 0 else (-1, costs.nodes[n].weight) for c, n in zip(constant, node, strict=True)]
-    streamed = enumerate(draft.address.tolist())
+    streamed = enumerate(draft.address.data)
     return _Slices(
-        weight=[weight for _, weight in held],
+        weight=array("q", (weight for _, weight in held)),
         node=node,
-        operand=[operand for operand, _ in held],
+        operand=array("q", (operand for operand, _ in held)),
         step=step,
         is_pinned=is_pinned,
         offset=offset,
         nbytes=nbytes,
-        address=[place[homes[i]] if is_pinned[i] else at + base for i, at in streamed],
-        wait=[0 if pinned else steps for pinned, steps in zip(is_pinned, wait, strict=True)],
+        address=array("q", (place[homes[i]] if is_pinned[i] else at + base for i, at in streamed)),
+        wait=array("q", (0 if pinned else steps for pinned, steps in zip(is_pinned, wait, strict=True))),
         owns=owns,
         base=base,
     )
