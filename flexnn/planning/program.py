@@ -138,7 +138,7 @@ def _spill_bytes(graph: Graph) -> int:
 
 def _slices(graph: Graph, costs: Costs, draft: Draft) -> _Slices:
     names = "step", "constant", "is_pinned", "file_offset", "bytes", "arena_bytes", "wait_steps"
-    # views, and arrays of bytes: lists of Python's integers would take most memory of a session that plans
+    # Views and arrays, as lists of Python's integers would take more than all else that planning leaves.
     step, constant, is_pinned, offset, nbytes, room, wait = (draft.slices[name].data for name in names)
     homes, base = draft.homes(), front_bytes(costs)
     owns = [i for i, home in enumerate(homes) if is_pinned[i] and home == i]

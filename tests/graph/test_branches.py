@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from onnx import helper
 
 import flexnn
 from flexnn.graph.ir import Graph
 from tests.support.compare import check_model, model_of, ops_of, weights
-from tests.support.regions import check_run, opened
+from tests.support.regions import check_run, opened, wanted
 
 IMAGE = (1, 8, 9, 11)
 Constants = dict[str, Any]
@@ -126,11 +128,20 @@ def test_branches_that_stay(why: str) -> None:
     assert convolutions(graph) == 2
 
 
-def test_branches_with_chosen_forms(tmp_path: Any) -> None:
-    """Weights that are stored in 8 bits are rounded apart, as they were measured."""
-    constants = filled({"w": (8, 8, 3, 3), "v": (8, 8, 1, 1)})
-    nodes = [conv("c", "w", pads=[1] * 4), conv("d", "v"), add("c", "d", "y")]
-    (tmp_path / "m.onnx").write_bytes(model_of(nodes, {"x": IMAGE}, ["y"], constants).SerializeToString())
-    path = flexnn.compile(tmp_path / "m.onnx", weights="s8")
-    with flexnn.Session(path, threads=1) as session:
-        assert session.run(None, {"x": weights(*IMAGE)})[0].shape == IMAGE
+@pytest.mark.parametrize("form", ["f16", "s8", "auto:1e-2"])
+def test_sums_in_fewer_bits(form: str, tmp_path: Any) -> None:
+    """The sum is stored in the form that the larger convolution's weights get, and is smaller by it."""
+    channels, shape = 64, (1, 64, 9, 11)
+    constants = filled({"w": (channels, channels, 3, 3), "v": (channels, channels, 1, 1)})
+    model = model_of([conv("c", "w", pads=[1] * 4), conv("d", "v"), add("c", "d", "y")], {"x": shape}, ["y"], constants)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    whole, narrow = (
+        Path(flexnn.compile(tmp_path / "m.onnx", tmp_path / f"{number}.flexnn", weights=name))
+        for number, name in enumerate(("f32", form))
+    )
+    assert narrow.stat().st_size < 0.7 * whole.stat().st_size
+    feed = {"x": weights(*shape)}
+    (expected,) = wanted(model, feed)
+    with flexnn.Session(narrow, threads=1) as session:
+        (got,) = session.run(None, feed)
+    assert np.linalg.norm(got - expected) < 2e-2 * np.linalg.norm(expected)

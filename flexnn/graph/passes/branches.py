@@ -18,7 +18,7 @@ from ..build import add_panels, panels_of
 from ..ir import Array, Graph, Node, WeightSource
 from ..operators import has_panels
 from ..pack import PanelSource
-from ..sources import ArraySource
+from ..sources import ArraySource, depends
 from .affine import channel_values
 from .rewrite import Rewriter, operands
 
@@ -40,7 +40,13 @@ class SummedSource:
     """Weights of several convolutions as those of one."""
 
     parts: Sequence[Part]
+    """The largest one first."""
     shape: tuple[int, int, int, int]
+
+    @property
+    def base(self) -> WeightSource:
+        """The largest part's weights: the sum is stored in the form that is chosen for these."""
+        return self.parts[0].weight
 
     @property
     def key(self) -> str:
@@ -108,7 +114,7 @@ def _convolution(uses: Rewriter, tensor: int, reader: Node) -> _Branch | None:
     if node is None or not has_panels(node) or node.op not in ("conv", "dwconv") or len(node.inputs) != 1:
         return None
     panels = panels_of(uses.graph, node)
-    plain = not (panels.step or panels.least or panels.slope) and panels.wtype == "f32"
+    plain = not (panels.step or panels.least or panels.slope or depends(panels.weight))
     if not plain or node.attrs["act"] != "none" or uses.only_consumer(tensor) is not reader:
         return None
     return _Branch(panels, node, node.inputs[0], ints_attr(node, "pads"))
@@ -150,4 +156,4 @@ def _summed(large: PanelSource, small: PanelSource, place: tuple[int, int]) -> P
     parts = [Part(large.weight, large.scale, large.shape, (0, 0)), Part(small.weight, small.scale, small.shape, place)]
     biases = [np.asarray(p.bias.load(), np.float32) for p in (large, small) if p.bias is not None]
     bias = ArraySource(np.asarray(sum(biases), np.float32)) if biases else None
-    return PanelSource(large.op, large.shape, large.group, SummedSource(parts, large.shape), bias, wtype="f32")
+    return PanelSource(large.op, large.shape, large.group, SummedSource(parts, large.shape), bias, wtype=large.wtype)
