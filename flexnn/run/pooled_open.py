@@ -56,11 +56,21 @@ class PooledOpenRun(OpenShapesRun):
             memory = shared.left_bytes(self._seat)
             super().__init__(file, options._replace(memory=memory), look_ahead, self)
             self._count()
-        except BaseException:
             shared.seats.remove(self._seat)
+            shared.join(self._seat)
+        except BaseException:
+            self._give_up()
             raise
-        shared.seats.remove(self._seat)
-        shared.join(self._seat)
+
+    def _give_up(self) -> None:
+        """Leave the pool, which the session has not joined: opening it may have bound programs, which would be in the
+        way of others' until garbage is collected.
+        """
+        if hasattr(self, "_open"):
+            self.unbind()
+        if self._seat in self._shared.seats:
+            self._shared.seats.remove(self._seat)
+        del self._seat.member  # which has the seat
 
     # ---- the home of its arena ----
 

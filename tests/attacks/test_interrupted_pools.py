@@ -22,6 +22,8 @@ import pytest
 
 import flexnn
 from flexnn.pool import open_pool_for_tests
+from flexnn.run.pooled_open import PooledOpenRun
+from flexnn.run.sharing import SharedArena
 from tests.support.hangs import wait_until
 from tests.support.sessions import write_branched_model
 
@@ -181,3 +183,34 @@ def test_random_moments(tmp_path: Path, beside: bool) -> None:
     attack.pool.close()
     attack.sessions.clear()
     wait_until(lambda: state() == before)
+
+
+@pytest.mark.parametrize("when", ["counting", "joining", "having joined"])
+def test_an_opening_that_is_broken_off_is_in_nobodys_way(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session without a limit binds programs while it opens. The error holds it here, as garbage would."""
+    path = flexnn.compile(write_branched_model(tmp_path / "open.onnx", 3, batch="n"))
+
+    def broken(*_: object, **__: object) -> None:
+        raise Stop
+
+    with open_pool_for_tests(None, 2, poison=True) as pool:
+        first, second = pool.open(path), pool.open(path)
+        expected = [second.run(None, feed(batch))[0] for batch in BATCHES["open"]]
+        place = {
+            "counting": (PooledOpenRun, "_count"),
+            "joining": (SharedArena, "join"),
+            "having joined": (SharedArena, "_prepare"),
+        }[when]
+        with monkeypatch.context() as patched:
+            patched.setattr(*place, broken)
+            with pytest.raises(Stop) as error:
+                pool.open(path)
+        first.close()  # the others move to its place
+        for session in (second, pool.open(path)):
+            for batch in reversed(BATCHES["open"]):
+                (y,) = session.run(None, feed(batch))
+                np.testing.assert_array_equal(y, expected[batch - 1])
+        assert pool.statistics()["sessions"] == 2
+        del error
