@@ -36,7 +36,10 @@ def log(text):
     with open(f"{folder}/log", "a") as file:
         file.write(f"{text}\\n")
 def logged():
-    return open(f"{folder}/log").read().split()
+    try:
+        return open(f"{folder}/log").read().split()
+    except FileNotFoundError:
+        return []
 def wait(condition):
     end = time.monotonic() + 120
     while not condition():
@@ -144,7 +147,8 @@ def noted(*given):
     stay(*given)
 staying.stay = noted
 opened("a.onnx")
-wait(lambda: os.path.exists("log") and all(is_gone(int(process)) for process in logged()))
+wait(logged)
+wait(lambda: all(is_gone(int(process)) for process in logged()))
 opened("b.onnx")
 print(*ways)
 """
@@ -159,7 +163,7 @@ def noted(*given):
     stay(*given)
 staying.stay, staying.SECONDS = noted, 600
 opened("a.onnx")
-wait(lambda: os.path.exists("log"))
+wait(logged)
 """
     run(script, folder)
     run("wait(lambda: is_gone(int(logged()[0])))", folder)
@@ -261,7 +265,7 @@ def pipes(seconds):
 maker.time = type(sys)("time")
 maker.time.sleep = pipes
 opened("a.onnx")
-wait(lambda: os.path.exists("log") and logged())
+wait(logged)
 print(*logged())
 """
     assert run(script, folder) == ["0"]
