@@ -24,6 +24,8 @@ class Needs:
         """Bytes of outputs of the last complete run, which the caller may hold while the next one runs."""
         self.values_bytes = 0
         """Most bytes of values while some were made outside the arena, without those."""
+        self.freed_bytes = 0
+        """Most of these bytes since freed memory was given back: the C library may keep as many."""
         self._stretches: dict[ReadyStretch, int] = {}
         """Stretches that ran, and the most bytes of their stacks."""
 
@@ -35,6 +37,7 @@ class Needs:
     def count(self, nbytes: int) -> None:
         """Count values that are made outside the arena, those that live beside them among them."""
         self.values_bytes = max(self.values_bytes, self.held_bytes + nbytes)
+        self.freed_bytes = max(self.freed_bytes, self.held_bytes + nbytes)
 
     def run(self, found: ReadyStretch) -> None:
         """Count a stretch that has run."""

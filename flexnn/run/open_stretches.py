@@ -7,7 +7,7 @@ closed when a team needs their room.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flexnn import _core
@@ -16,7 +16,6 @@ from flexnn.planning import BudgetError, Plan
 from flexnn.regions import Segment, Stretch
 
 from .arena import Home
-from .bases import Pins
 from .bound_segment import BoundSegment
 from .engine import session_error
 from .model_file import ModelFile
@@ -27,10 +26,8 @@ from .statistics import machine_statistics
 from .teams import Teams, segments_of
 
 FREED_BYTES = 1 << 20
-"""Bytes of values outside the arena from which freed memory is given back before the next run."""
-SPREAD, SPREAD_BYTES = 2, 4 << 20
-"""Without a limit, programs of other shapes stay open whose working part is at most this many times, and this many
-bytes, larger than what the last run needed.
+"""Bytes of values outside the arena from which freed memory is given back before the next run, or a stretch that has no
+room beside it.
 """
 
 
@@ -99,11 +96,25 @@ class OpenStretches(Teams):
         """Begin a run of the model."""
         self._settle()
         self._used.clear()
-        if self.needs.values_bytes > FREED_BYTES:  # the C library keeps what those of the last run took
-            self._engine.trim(keep=True)
+        self._give_back_freed()
         self._spent = [0, 0, 0]
         self.needs.begin()
         self.is_full = False
+
+    def _give_back_freed(self, found: ReadyStretch | None = None) -> None:
+        """Give back memory of values that are gone, which the C library keeps: before a stretch only where the budget
+        leaves it no room beside it, or may not.
+        """
+        freed, memory = self.needs.freed_bytes, self.segments.memory
+        if freed <= FREED_BYTES or (found is not None and memory is None):
+            return
+        if found is not None and memory is not None:
+            is_known = found.capacities.keys() == found.times.keys()
+            taken = self.beside_values() + found.values_bytes + found.stacks_bytes
+            if is_known and taken + freed <= memory:
+                return
+        self._engine.trim(keep=True)
+        self.needs.freed_bytes = 0
 
     def run(self, stretch: ReadyStretch, buffers: Sequence[Array], *, goes_on: bool = False) -> int:
         """Run an open stretch; return the entry that stopped it, or -1. Raises SessionError."""
@@ -142,17 +153,6 @@ class OpenStretches(Teams):
         self.needs.begin()
         self.needs.run(found)
         return found
-
-    def _may_stay(self, pins: set[Pins], needed: Collection[BoundSegment]) -> bool:
-        """Return whether all that is open may stay so beside the segments that a run needed, which have ``pins``."""
-        most = self._most_working(needed)
-        return self._open_pins <= pins and (most is None or self._open_working <= most)
-
-    def _most_working(self, needed: Collection[BoundSegment]) -> int | None:
-        """Return the largest working part of programs that stay open beside those that a run needed; None: any."""
-        if self.segments.memory is not None:
-            return None
-        return SPREAD * max((segment.working_bytes for segment in needed), default=0) + SPREAD_BYTES
 
     def _touch(self, found: ReadyStretch) -> None:
         """Make a stretch the one that is used last."""
@@ -304,6 +304,7 @@ class OpenStretches(Teams):
             self._is_settled = True
         elif found is not self._last:
             self._touch(found)
+        self._give_back_freed(found)
         self._last = found
         self._used[found] = None
         return found
@@ -325,9 +326,9 @@ class OpenStretches(Teams):
         BudgetError if it is not enough.
         """
         while self._is_crowded and found.grown and self._drop_oldest([found]):
-            pass
+            self.segments.drop_unused_bases()
         team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
-        is_planned, self.segments.plans_larger = False, True
+        is_planned, self.segments.plans_larger = False, not self._is_crowded
         ways_out = self._ways_out(found, team)
         while not (is_placed := self._fits(team)) or self._measure(segments_of(team)):
             is_planned = is_planned and not is_placed

@@ -25,6 +25,10 @@ SHAPES = 64
 """Shapes that plans leave room for where a segment was met at several, in at most a sixteenth of the budget."""
 DECIDED = 2
 """Decisions that are kept of a search for a plan, for each node of the segment: bands make several nodes of one."""
+SPREAD, SPREAD_BYTES = 2, 4 << 20
+"""Without a limit, programs of other shapes stay open whose working part is at most this many times, and this many
+bytes, larger than what the last run needed.
+"""
 
 
 class Teams(Arena):
@@ -76,6 +80,17 @@ class Teams(Arena):
         """Close everything, and forget plans."""
         self.unbind()
         self.segments.drop_plans()
+
+    def _may_stay(self, pins: set[Pins], needed: Collection[BoundSegment]) -> bool:
+        """Return whether all that is open may stay so beside the segments that a run needed, which have ``pins``."""
+        most = self._most_working(needed)
+        return self._open_pins <= pins and (most is None or self._open_working <= most)
+
+    def _most_working(self, needed: Collection[BoundSegment]) -> int | None:
+        """Return the largest working part of programs that stay open beside those that a run needed; None: any."""
+        if self.segments.memory is not None:
+            return None
+        return SPREAD * max((segment.working_bytes for segment in needed), default=0) + SPREAD_BYTES
 
     def _fits(self, team: Sequence[ReadyStretch]) -> bool:
         """Return whether all segments of a team have plans, or take over those of others, that fit beside what is open

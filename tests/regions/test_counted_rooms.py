@@ -36,3 +36,19 @@ def test_all_that_is_open_fits(seed: int, tmp_path: Path, monkeypatch: pytest.Mo
             outputs = session.run(None, {"x": x})  # the caller holds those of the last run
     assert len(outputs) == len(model.graph.output)
     assert max(beyond) <= 0
+
+
+def test_what_a_run_says_that_it_needs_is_enough(tmp_path: Path) -> None:
+    """A stack of the second run takes all of the smallest budget: nothing that planning decided before is kept."""
+    model, x = random_graph(2144)
+    onnx.save(model, tmp_path / "m.onnx")
+    path = flexnn.compile(tmp_path / "m.onnx")
+    with flexnn.Session(path, 32 << 20, threads=1) as session:
+        wanted = session.run(None, {"x": x})
+        memory = session.plan.minimum_memory
+    with flexnn.Session(path, memory, threads=1) as session:
+        for _ in range(3):
+            outputs = session.run(None, {"x": x})
+        for got, array in zip(outputs, wanted, strict=True):
+            np.testing.assert_array_equal(got, array)
+        assert session.plan.minimum_memory == memory
