@@ -51,6 +51,11 @@ class EngineSession:
         return self._program.trace
 
     @property
+    def spans(self) -> tuple[memoryview, memoryview] | None:
+        """The numbers of ``trace`` in two flat buffers, as BoundProgram.spans gives them."""
+        return self._program.spans
+
+    @property
     def lanes(self) -> list[list[tuple[int, int]]] | None:
         """Times of each thread in each step, as BoundProgram.lanes gives them."""
         return self._program.lanes

@@ -6,25 +6,27 @@ caches that the node before has filled and a busy machine, and do not favour the
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, compress
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flexnn import _core
-from flexnn._core.engine_session import Trace
 from flexnn.median import median
 from flexnn.planning import MachineProfile, Program
 from flexnn.planning.machine import load_seconds, variant_key
 from flexnn.planning.program import decode_variant
 from flexnn.planning.types import F64
 
-Span = tuple[float, float]
-"""Start and end."""
+if TYPE_CHECKING:
+    Times = memoryview | array[float]
+    """Start, end, start, …"""
 Spans = tuple[memoryview, memoryview]
-"""The numbers of a Trace in two flat buffers: start, end, start, …"""
+"""Times of a run's steps and of its loads in ns, as the engine keeps them until the next run."""
 SAMPLES_MIN, SAMPLES_MAX = 3, 12
 WEIGHT = 0.5
 """Weight of the new factor against what was known."""
@@ -39,10 +41,10 @@ class Watch:
     def __init__(self, program: Program, machine: MachineProfile) -> None:
         self.program, self._machine = program, machine
         self._runs = 0
-        self._computed: list[list[float]] = []
+        self._computed: list[array[float]] = []
         self._read: list[float] = []
 
-    def ran(self, times: Callable[[], Trace | Spans | None]) -> None:
+    def ran(self, times: Callable[[], Spans | None]) -> None:
         """Note that a run succeeded; ``times`` returns its times (BoundProgram.spans)."""
         self._runs += 1
         if self._runs & (self._runs - 1) or self._runs < 2 or len(self._computed) >= SAMPLES_MAX:
@@ -50,8 +52,7 @@ class Watch:
         spans = times()
         if not spans:
             return
-        machine = self._machine
-        steps, loads = pairs_of(spans[0]), pairs_of(spans[1])
+        machine, (steps, loads) = self._machine, spans
         self._computed.append(_alone(steps, loads, machine.compute_speed))
         self._read.append(sum(_alone(loads, steps, machine.load_speed)))
 
@@ -104,34 +105,27 @@ def _step_seconds(program: Program, machine: MachineProfile) -> F64:
     return np.asarray(fixed_s + channels_s * (window["c1"] - window["c0"]) / whole, np.float64)
 
 
-def pairs_of(spans: memoryview | list[tuple[int, int]]) -> list[Span]:
-    """Return start and end in seconds of each, of numbers in ns, which a buffer holds one after the other."""
-    if isinstance(spans, list):
-        return [(start * 1e-9, end * 1e-9) for start, end in spans]
-    seconds = [number * 1e-9 for number in spans.tolist()]
-    return [*zip(seconds[::2], seconds[1::2], strict=True)]
-
-
-def _alone(spans: list[Span], others: list[Span], speed: float) -> list[float]:
-    """Return the seconds that each of ``spans`` would have taken alone. ``speed``: that of spans beside others, as a
-    fraction.
+def _alone(spans: Times, others: Times, speed: float) -> array[float]:
+    """Return the seconds that each of ``spans``, in ns, would have taken alone. ``speed``: that of spans beside others,
+    as a fraction.
     """
     beside = overlaps(spans, others)
-    return [end - start - lost * (1 - speed) for (start, end), lost in zip(spans, beside, strict=True)]
+    rows = zip(spans[::2], spans[1::2], beside, strict=True)
+    return array("d", (1e-9 * (end - start - lost * (1 - speed)) for start, end, lost in rows))
 
 
-def overlaps(spans: Sequence[Span], others: Sequence[Span]) -> list[float]:
-    """Return the seconds of each span in which one of ``others``, which do not overlap each other, goes on. It runs
-    while budgets are tight, so it is made of plain numbers (planning/program.py).
+def overlaps(spans: Times, others: Times) -> array[float]:
+    """Return the time of each span in which one of ``others``, which do not overlap each other, goes on. It runs while
+    budgets are tight, so it makes no object that stays for a number.
     """
-    starts = [start for start, _ in others]
-    total = [0.0, *accumulate(end - start for start, end in others)]
+    starts, ends = others[::2], others[1::2]
+    total = array("d", accumulate((end - start for start, end in zip(starts, ends, strict=True)), initial=0.0))
 
     def until(moment: float) -> float:
         begun = bisect_right(starts, moment)
         if not begun:
             return 0.0
-        start, end = others[begun - 1]
+        start, end = starts[begun - 1], ends[begun - 1]
         return total[begun - 1] + max(min(moment, end) - start, 0.0)
 
-    return [until(end) - until(start) for start, end in spans]
+    return array("d", (until(end) - until(start) for start, end in zip(spans[::2], spans[1::2], strict=True)))

@@ -31,10 +31,12 @@ from flexnn.quick_dataclass import quick_dataclass
 
 from .cache import cache_holds
 from .compute import Bench, Case
-from .refine import Span, overlaps, pairs_of
+from .refine import overlaps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from .refine import Times
 
 BIG_BYTES, SMALL_BYTES = 1 << 20, 96 << 10
 """Bytes that big and small slices aim at; slices are whole panels."""
@@ -134,10 +136,10 @@ def measure_overlap(
     try:
         while len(read) < 2 or time.perf_counter() < end:
             session.run([])
-            assert session.trace
-            computed, loaded = map(pairs_of, session.trace)
-            read.append(reading / sum(last - first for first, last in loaded))
-            compute += _compute_speed(computed[1:], loaded)
+            assert session.spans
+            computed, loaded = session.spans
+            read.append(1e9 * reading / (sum(loaded[1::2]) - sum(loaded[::2])))
+            compute += _compute_speed(computed[2:], loaded)
     finally:
         session.close()
     # Other work on the machine only makes both slower: take the upper quartile of their speeds.
@@ -156,11 +158,12 @@ def shared_speeds(threads: int, *, direct: bool) -> tuple[float, float] | None:
     return ((threads - 1) / threads, 1 / threads) if is_shared else None
 
 
-def _compute_speed(steps: list[Span], loads: list[Span]) -> list[float]:
+def _compute_speed(steps: Times, loads: Times) -> list[float]:
     """Return the speed of steps while loads were read, as a fraction of that of other steps; nothing where there were
     no such steps. A step may have been slow during a part of it only, so what counts is the time that it lost.
     """
-    times, reading = [end - start for start, end in steps], overlaps(steps, loads)
+    times = [end - start for start, end in zip(steps[::2], steps[1::2], strict=True)]
+    reading = overlaps(steps, loads)
     alone = [taken for taken, read in zip(times, reading, strict=True) if not read]
     if not 0 < len(alone) < len(times):
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from array import array
 from dataclasses import replace
 from pathlib import Path
 
@@ -326,12 +327,12 @@ def test_speeds_beside_steps_are_those_of_the_largest_slices() -> None:
 
 
 def test_steps_beside_loads_count_the_time_that_they_lose() -> None:
-    alone, shared = [(0.0, 1.0), (4.0, 5.0), (5.0, 6.0)], (1.0, 4.0)
-    loads = np.array([(1.5, 2.5), (2.5, 3.5)])  # inside one step, which takes three times as long
-    assert storage._compute_speed(np.array([alone[0], shared, *alone[1:]]), loads) == [0.0]
-    assert storage._compute_speed(np.array(alone), loads) == []
-    assert storage._compute_speed(np.array([shared]), loads) == []
-    assert storage._compute_speed(np.array([alone[0], (1.0, 3.0), (3.0, 4.0)]), np.array([(1.5, 3.5)])) == [0.5]
+    alone, shared = [0.0, 1.0, 4.0, 5.0, 5.0, 6.0], [1.0, 4.0]
+    loads = array("d", [1.5, 2.5, 2.5, 3.5])  # inside one step, which takes three times as long
+    assert storage._compute_speed(array("d", [*alone[:2], *shared, *alone[2:]]), loads) == [0.0]
+    assert storage._compute_speed(array("d", alone), loads) == []
+    assert storage._compute_speed(array("d", shared), loads) == []
+    assert storage._compute_speed(array("d", [0.0, 1.0, 1.0, 3.0, 3.0, 4.0]), array("d", [1.5, 3.5])) == [0.5]
 
 
 def test_where_compute_threads_read_the_speed_of_steps_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from array import array
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ class BoundProgram:
 
     def __init__(self, step_s: Any, load_s: Any) -> None:
         ends = np.cumsum(np.concatenate((step_s, load_s))) * 1e9
-        spans = list(zip(np.concatenate(([0], ends[:-1])).tolist(), ends.tolist(), strict=True))
-        self.trace = spans[: len(step_s)], spans[len(step_s) :]
+        spans = np.stack([np.concatenate(([0], ends[:-1])), ends], 1).reshape(-1).data
+        self.spans = spans[: 2 * len(step_s)], spans[2 * len(step_s) :]
 
 
 def planned(machine: MachineProfile) -> tuple[Any, MachineProfile]:
@@ -54,7 +55,7 @@ def test_a_slower_run_makes_slower_profiles(slower: float, reads: float) -> None
     engine = BoundProgram(steps * slower, load_seconds(machine, plan.loads["bytes"]) * reads)
     for _ in range(2**SAMPLES_MIN):
         assert watch.learnt(machine) is None
-        watch.ran(lambda: engine.trace)
+        watch.ran(lambda: engine.spans)
     learnt = watch.learnt(machine)
     assert learnt
     for key, (fixed, channels) in machine.times.items():
@@ -68,15 +69,15 @@ def test_runs_as_predicted_teach_nothing() -> None:
     watch = Watch(plan.program, machine)
     steps = np.full(len(plan.steps), plan.predicted_ms - plan.stall_ms) * 1e-3 / len(plan.steps)
     for _ in range(64):
-        watch.ran(lambda: BoundProgram(steps, load_seconds(machine, plan.loads["bytes"])).trace)
+        watch.ran(lambda: BoundProgram(steps, load_seconds(machine, plan.loads["bytes"])).spans)
     assert watch.learnt(machine) is None
 
 
 def test_overlaps() -> None:
-    spans = [(0.0, 10.0), (10.0, 20.0), (25.0, 30.0), (1.0, 2.0)]
-    others = [(-5.0, 1.0), (3.0, 12.0), (18.0, 19.0), (29.0, 40.0)]
-    assert overlaps(spans, others) == [8.0, 3.0, 1.0, 0.0]
-    assert overlaps(spans, []) == [0.0] * 4
+    spans = array("d", [0.0, 10.0, 10.0, 20.0, 25.0, 30.0, 1.0, 2.0])
+    others = array("d", [-5.0, 1.0, 3.0, 12.0, 18.0, 19.0, 29.0, 40.0])
+    assert overlaps(spans, others).tolist() == [8.0, 3.0, 1.0, 0.0]
+    assert overlaps(spans, array("d")).tolist() == [0.0] * 4
 
 
 def test_spans_are_the_trace(tmp_path: Path) -> None:
