@@ -151,12 +151,12 @@ def _slices(graph: Graph, costs: Costs, draft: Draft) -> _Slices:
     step_node = draft.steps["node"].data
     node = array("q", (step_node[at] for at in step))
     constants = [row[:2] for known in costs.nodes for row in known.constants]
-    held = [constants[c] if c >= 0 else (-1, costs.nodes[n].weight) for c, n in zip(constant, node, strict=True)]
+    held = [constants[c] if c >= 0 else None for c in constant]
     streamed = enumerate(draft.address.data)
     return _Slices(
-        weight=array("q", (weight for _, weight in held)),
+        weight=array("q", (row[1] if row else costs.nodes[n].weight for row, n in zip(held, node, strict=True))),
         node=node,
-        operand=array("q", (operand for operand, _ in held)),
+        operand=array("q", (row[0] if row else -1 for row in held)),
         step=step,
         is_pinned=is_pinned,
         offset=offset,
