@@ -9,6 +9,7 @@ im2col workspace) happens inside the kernels, which gather tile by tile and need
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import pairwise
@@ -83,18 +84,18 @@ class Draft:
     kept_bytes: int = 0
     """Bytes before the working part, in which they lie, and loads at negative addresses."""
 
-    def homes(self) -> list[int]:
+    def homes(self) -> array[int]:
         """Return for each slice the index of the slice in whose place it lies: where nodes share weights, the first
         pinned one with the same bytes of the file; else its own.
         """
         first: dict[tuple[int, int], int] = {}
         rows = zip(*(self.slices[name].data for name in ("is_pinned", "file_offset", "bytes")), strict=True)
-        return [first.setdefault(row[1:], i) if row[0] else i for i, row in enumerate(rows)]
+        return array("q", (first.setdefault(row[1:], i) if row[0] else i for i, row in enumerate(rows)))
 
     @property
     def pinned_bytes(self) -> int:
         """Arena bytes of pinned slices, shared ones counted once."""
-        rows = zip(self.homes(), self.slices["is_pinned"].tolist(), self.slices["arena_bytes"].tolist(), strict=True)
+        rows = zip(self.homes(), self.slices["is_pinned"].data, self.slices["arena_bytes"].data, strict=True)
         return sum(size for i, (home, is_pinned, size) in enumerate(rows) if is_pinned and home == i)
 
     @property
@@ -192,9 +193,9 @@ class Drafting:
         """Return choices that pin as much of each node as ``draft`` does: after filling, more than its choices say."""
         first: list[int] = self._nodes["constant_first"].tolist()
         panels: list[int] = self._nodes["panel_count"].tolist()
-        node, p0, p1 = (draft.steps[name].tolist() for name in ("node", "p0", "p1"))
+        node, p0, p1 = (draft.steps[name].data for name in ("node", "p0", "p1"))
         pinned, constants = [0] * len(panels), [0] * len(panels)
-        rows = zip(*(draft.slices[name].tolist() for name in ("step", "constant", "is_pinned")), strict=True)
+        rows = zip(*(draft.slices[name].data for name in ("step", "constant", "is_pinned")), strict=True)
         for step, constant, is_pinned in rows:
             if is_pinned and constant < 0:
                 pinned[node[step]] += p1[step] - p0[step]
@@ -258,15 +259,11 @@ class Drafting:
         nodes with the lowest ``rank`` (fx_fill). Nothing else moves, and more bytes up to ``next_bytes_max`` are never
         slower.
         """
-        node, price = draft.steps["node"].tolist(), filled.rank
-        names = "step", "is_pinned", "file_offset"
-        rows = zip(*(draft.slices[name].tolist() for name in names), strict=True)
-        prices = {
-            i: price[node[step]]
-            for i, (step, is_pinned, offset) in enumerate(rows)
-            if not is_pinned and offset < _core.SPILL_FROM
-        }
-        order = np.array(sorted(prices, key=prices.__getitem__), np.int32)
+        node, price = draft.steps["node"].data, filled.rank
+        step, is_pinned, offset = (draft.slices[name].data for name in ("step", "is_pinned", "file_offset"))
+        rows = enumerate(zip(is_pinned, offset, strict=True))
+        loads = array("i", (i for i, (pinned, at) in rows if not pinned and at < _core.SPILL_FROM))
+        order = np.array(sorted(loads, key=lambda i: price[node[step[i]]]), np.int32)
         outcome, steps, slices = self._core.fill(draft.steps, draft.slices, order, draft.working_bytes, *filled[1:])
         return replace(_filled(draft, outcome, steps, slices), nbytes=outcome[2], filled=filled)
 

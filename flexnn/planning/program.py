@@ -312,17 +312,19 @@ def _encode_steps(alike: _Alike, draft: Draft, slices: _Slices, io_align: int) -
     _core.node_needs(records, np.zeros((len(records), 4), np.int64), windows)
     whole = windows.tolist()
     names = "node", "p0", "p1", "wait_loads"
-    steps = zip(*(draft.steps[name].tolist() for name in names), strict=True)
-    align = _read_align(io_align)
-    placed = zip(slices.step, slices.operand, slices.address, slices.offset, strict=True)
-    panels = {step: address + offset % align for step, operand, address, offset in placed if operand < 0}
-    panels |= {step: slices.base + kept.address + kept.offset % align for step, kept in draft.kept.items()}
+    steps = zip(*(draft.steps[name].data for name in names), strict=True)
+    align, panels = _read_align(io_align), array("q", (-1,)) * len(draft.steps)
+    for step, operand, address, offset in zip(slices.step, slices.operand, slices.address, slices.offset, strict=True):
+        if operand < 0:
+            panels[step] = address + offset % align
+    for step, kept in draft.kept.items():
+        panels[step] = slices.base + kept.address + kept.offset % align
 
     def rows() -> Iterator[tuple[int, int, tuple[int, int, int, int], int]]:
-        for i, (node, p0, p1, wait) in enumerate(steps):
+        for (node, p0, p1, wait), panel in zip(steps, panels, strict=True):
             y0, y1, c0, c1 = whole[alike.of_node[node]]
             if p1 > 0:
                 c0, c1 = p0 * _core.NR, min(p1 * _core.NR, c1)
-            yield node, wait, (y0, y1, c0, c1), panels.get(i, -1)
+            yield node, wait, (y0, y1, c0, c1), panel
 
     return np.fromiter(rows(), _core.STEP_DTYPE, len(draft.steps))
