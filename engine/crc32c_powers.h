@@ -27,4 +27,10 @@
 #define FX_CRC_PAST_2 0x359674f7u /* x^24543 */
 #define FX_CRC_PAST_3 0x005bb964u /* x^36831 */
 
+/* The same of the wide path: FX_CRC_WIDE_ROUNDS times 256 bytes folded, then three streams of as many times 40. */
+#define FX_CRC_WIDE_ROUNDS 32
+#define FX_CRC_WIDE_PAST_1 0xdd66cbbbu /* x^10207 */
+#define FX_CRC_WIDE_PAST_2 0x22c3799fu /* x^20447 */
+#define FX_CRC_WIDE_PAST_3 0x23d5e7e5u /* x^30687 */
+
 #endif

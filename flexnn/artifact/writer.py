@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WRITE_BYTES = 512 << 10
-"""Bytes that are written at once. The page cache keeps a file in units of what was written at once, up to some MiB, and
-runs copy weights out of large units in two thirds of the time (docs/decisions/0096-large-writes.md).
+"""Bytes that are written at once, at multiples of them. The page cache keeps a file in units of what was written at
+once, which lie at multiples of their size, and runs copy weights out of large units in two thirds of the time
+(docs/decisions/0096-large-writes.md, 0132).
 """
 
 
@@ -138,14 +139,27 @@ def _lay_out(
 
 def _write_weight(file: BinaryIO, weight: Weight, crcs: NDArray[np.uint32]) -> None:
     """Write a weight behind the one before it: zeros lie between, as a buffer that is moved would be written early."""
-    file.write(bytes(weight.offset - file.tell()))
+    before = file.tell()
+    _write(file, bytes(weight.offset - before), before)
     written = chunk = 0
     for chunk, raw in enumerate(_chunks(weight), 1):
         crcs[weight.crc_first + chunk - 1] = crc32c(raw)
-        file.write(raw)
+        _write(file, raw, weight.offset + written)
         written += len(raw)
     if written != weight.nbytes or chunk != weight.chunks:
         raise ArtifactError(f"weight {weight.name!r} has {written} bytes instead of {weight.nbytes}")
+
+
+def _write(file: BinaryIO, raw: bytes | memoryview, at: int) -> None:
+    """Write bytes to the place ``at``, where the file is, through its buffer of WRITE_BYTES, which is emptied where the
+    file has a multiple of these.
+    """
+    left, room = memoryview(raw), WRITE_BYTES - at % WRITE_BYTES
+    while len(left) >= room:
+        file.write(left[:room])
+        file.flush()
+        left, room = left[room:], WRITE_BYTES
+    file.write(left)
 
 
 def _chunks(weight: Weight) -> Iterator[bytes | memoryview]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from operator import itemgetter
 
 from flexnn.artifact import Artifact
 from flexnn.graph.ir import Graph
@@ -127,14 +128,15 @@ def _scales(cases: list[Case], times: Times) -> dict[str, float]:
 
 
 def _typical(cases: list[Case], arena_bytes: int, seconds: float) -> Case | None:
-    """Return the convolution or product of median time that fits half of the arena and takes at most ``seconds``, or
-    the shortest; None if there is none.
+    """Return the convolution or product of median time that takes at most ``seconds``, or the shortest, with as many
+    panels as half of the arena holds; None if there is none.
     """
-    usable = [
-        case
-        for case in cases
-        if case.large and case.beside_bytes + case.large * case.costs.panel_bytes <= arena_bytes // 2
-    ]
-    usable.sort(key=lambda case: case.variant.seconds())
-    short = sum(case.variant.seconds() <= seconds for case in usable)
-    return usable[min(len(usable) // 2, max(short - 1, 0))] if usable else None
+    usable = []
+    for case in cases:
+        room = arena_bytes // 2 - case.beside_bytes
+        if case.large and room >= case.costs.panel_bytes:
+            case.large = min(case.large, room // case.costs.panel_bytes)
+            usable.append((case.variant.seconds() * case.large / case.costs.panels, case))
+    usable.sort(key=itemgetter(0))
+    short = sum(taken <= seconds for taken, _ in usable)
+    return usable[min(len(usable) // 2, max(short - 1, 0))][1] if usable else None

@@ -56,6 +56,8 @@ class Lack(NamedTuple):
     """Operators, kernels and STORAGE."""
     nodes: tuple[int, ...]
     """Nodes by which to measure operators and kernels."""
+    streams: bool = False
+    """Whether plans may read weights while they compute, so that these do not lie in memory from run to run."""
 
 
 class Parts:
@@ -203,7 +205,7 @@ class Parts:
                 machine,
                 names=names,
                 seconds=seconds,
-                streams=STORAGE in lack.names,
+                streams=lack.streams,
             )
         if STORAGE in names and machine.storage_bytes_per_second != before.storage_bytes_per_second:
             rates = MachineProfile(machine.flops_per_second, machine.bytes_per_second).with_storage_of(machine)
@@ -229,7 +231,8 @@ def measured_machine(artifact: Artifact, direct_fd: int, threads: int, arena_byt
 def _all_of(graph: Graph) -> Lack:
     """Return all operators and kernels of a graph, and the storage of its weights."""
     names = {name for node in graph.nodes for name in OPERATORS[node.op].kernels or (node.op,)}
-    return Lack(frozenset(names | ({STORAGE} if graph.weights else set())), tuple(range(len(graph.nodes))))
+    streams = bool(graph.weights)
+    return Lack(frozenset(names | ({STORAGE} if streams else set())), tuple(range(len(graph.nodes))), streams)
 
 
 def _has_choice(op: str, params: NDArray[np.int32]) -> bool:

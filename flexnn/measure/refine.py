@@ -109,9 +109,13 @@ def _alone(spans: Times, others: Times, speed: float) -> array[float]:
     """Return the seconds that each of ``spans``, in ns, would have taken alone. ``speed``: that of spans beside others,
     as a fraction.
     """
-    beside = overlaps(spans, others)
-    rows = zip(spans[::2], spans[1::2], beside, strict=True)
-    return array("d", (1e-9 * (end - start - lost * (1 - speed)) for start, end, lost in rows))
+    rows = zip(lengths(spans), overlaps(spans, others), strict=True)
+    return array("d", (1e-9 * (taken - lost * (1 - speed)) for taken, lost in rows))
+
+
+def lengths(spans: Times) -> array[float]:
+    """Return how long each span is."""
+    return array("d", (end - start for start, end in zip(spans[::2], spans[1::2], strict=True)))
 
 
 def overlaps(spans: Times, others: Times) -> array[float]:
@@ -119,7 +123,7 @@ def overlaps(spans: Times, others: Times) -> array[float]:
     budgets are tight, so it makes no object that stays for a number.
     """
     starts, ends = others[::2], others[1::2]
-    total = array("d", accumulate((end - start for start, end in zip(starts, ends, strict=True)), initial=0.0))
+    total = array("d", accumulate(lengths(others), initial=0.0))
 
     def until(moment: float) -> float:
         begun = bisect_right(starts, moment)

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import os
 import time
+from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate, pairwise, zip_longest
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -31,7 +33,7 @@ from flexnn.quick_dataclass import quick_dataclass
 
 from .cache import cache_holds
 from .compute import Bench, Case
-from .refine import overlaps
+from .refine import lengths, overlaps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,11 +53,22 @@ SMALL_PER_BIG = 4
 HUGE_BYTES = 2 << 20
 """Bytes of a huge page, into which devices write faster (docs/decisions/0013-direct-reads.md)."""
 RUNS_MAX = 9
-READS_PER_STEP_TIME = 0.5
+READS_PER_STEP_TIME = 0.4
 """Time of the loads of a run that also computes, as a fraction of the time of its steps."""
 STEPS_MIN = 8
 """Fewest of these steps."""
 SPEED_MIN = 0.05
+GROUPS, STEADY = 8, 0.25
+"""Groups of slices of a kind in a run, and the fraction of all groups that were faster than the one that is believed
+where the page cache is read. Copying takes the same time whenever it goes on, so what is slower is other work on the
+machine: a slice whose thread waits for a CPU takes a hundred times as long.
+"""
+DEVICE = 0.25
+"""The same of runs where a device is read."""
+BESIDE = 0.9
+"""Least share of a slice's time in which a step goes on, of a slice that is read beside steps."""
+BESIDE_MIN = 0.25
+"""Fewest steps beside loads that tell how fast these are, as a multiple of the others."""
 BYTES_SHARE_MIN = 0.25
 """Least share of a big slice's time that its bytes take, whatever noise says."""
 TARGET_BYTES, CACHED_TARGET_BYTES = 16 << 20, 4 << 20
@@ -96,13 +109,15 @@ def measure_storage(graph: Graph, costs: Costs, file: File, *, arena_bytes: int,
     if not kinds:
         return None
     drop = file.direct_fd < 0 and not cache_holds(file.fd)
+    is_copied = file.direct_fd < 0 and not drop
     parts = _parts(kinds, PROBE_SLICES)
     times = _read(graph, costs, file, parts, room, end, drop)
-    affordable = int(seconds * PROBE_SHARE / max(median([sum(run) for run in times]), 1e-9) * PROBE_SLICES)
+    run_s = quantile([sum(run) for run in times], 0.0 if is_copied else 0.5)
+    affordable = int(seconds * PROBE_SHARE / max(run_s, 1e-9) * PROBE_SLICES)
     if affordable > PROBE_SLICES:
         parts = _parts(kinds, affordable)
         times = _read(graph, costs, file, parts, room, end, drop)
-    return _fit([[size for *_, size in part] for part in parts], times)
+    return _fit([[size for *_, size in part] for part in parts], times, is_copied=is_copied)
 
 
 def measure_overlap(
@@ -131,19 +146,25 @@ def measure_overlap(
     at = align_up(bench.arena_bytes, DIRECT_ALIGN)
     loads, arena = _encode(graph, costs, slices, _rotating(costs, slices, at, _target(file, room)))
     session = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
-    compute: list[float] = []
+    sizes = [size for *_, size in slices]
+    is_copied = file.direct_fd < 0 and cache_holds(file.fd)
+    taken_ns, beside_ns = array("d"), array("d")
     read: list[float] = []
+    per_byte: list[float] = []
     try:
         while len(read) < 2 or time.perf_counter() < end:
             session.run([])
             assert session.spans
             computed, loaded = session.spans
-            read.append(1e9 * reading / (sum(loaded[1::2]) - sum(loaded[::2])))
-            compute += _compute_speed(computed[2:], loaded)
+            read.append(sum(lengths(loaded)))
+            per_byte += _beside_per_byte(sizes, loaded, computed)
+            taken_ns += lengths(computed[2:])
+            beside_ns += overlaps(computed[2:], loaded)
     finally:
         session.close()
-    # Other work on the machine only makes both slower: take the upper quartile of their speeds.
-    speeds = quantile(compute, 0.75) if compute else 1.0, quantile(read, 0.75)
+    # Other work on the machine makes some slices and steps much slower, but what is typical for them stays.
+    took_ns = sum(sizes) * median(per_byte) if is_copied and per_byte else quantile(read, DEVICE)
+    speeds = _compute_speed(taken_ns, beside_ns), 1e9 * reading / max(took_ns, 1.0)
     least = shared_speeds(costs.threads, direct=file.direct_fd >= 0)
     speeds = speeds if least is None else (least[0], max(speeds[1], least[1]))
     return min(max(speeds[0], SPEED_MIN), 1.0), min(max(speeds[1], SPEED_MIN), 1.0)
@@ -158,18 +179,17 @@ def shared_speeds(threads: int, *, direct: bool) -> tuple[float, float] | None:
     return ((threads - 1) / threads, 1 / threads) if is_shared else None
 
 
-def _compute_speed(steps: Times, loads: Times) -> list[float]:
-    """Return the speed of steps while loads were read, as a fraction of that of other steps; nothing where there were
-    no such steps. A step may have been slow during a part of it only, so what counts is the time that it lost.
+def _compute_speed(taken: Sequence[float], beside: Sequence[float]) -> float:
+    """Return the speed of steps while loads were read, as a fraction of that of other steps, by the times that they
+    took and those of them beside loads; 1 where too few are of either kind. Where loads and steps had to share a CPU,
+    all loads are read beside a step or two.
     """
-    times = [end - start for start, end in zip(steps[::2], steps[1::2], strict=True)]
-    reading = overlaps(steps, loads)
-    alone = [taken for taken, read in zip(times, reading, strict=True) if not read]
-    if not 0 < len(alone) < len(times):
-        return []
+    alone = [time for time, read in zip(taken, beside, strict=True) if not read]
+    if not alone:
+        return 1.0
     least = median(alone)
-    lost = sum(taken - least for taken, read in zip(times, reading, strict=True) if read)
-    return [1 - lost / sum(reading)]
+    lost = [(time - least) / read for time, read in zip(taken, beside, strict=True) if read]
+    return 1 - median(lost) if len(lost) >= BESIDE_MIN * len(alone) else 1.0
 
 
 def _slices(graph: Graph, costs: Costs, room: int) -> list[Slice]:
@@ -269,12 +289,35 @@ def _read(
     return times[1:]
 
 
-def _fit(parts: list[list[int]], times: list[list[float]]) -> Storage:
+def _per_byte(sizes: Sequence[int], seconds: Sequence[float]) -> list[float]:
+    """Return the seconds for a byte of each group of slices that follow each other in a run."""
+    count = len(sizes)
+    bounds = sorted({count * i // GROUPS for i in range(GROUPS + 1)})
+    return [sum(seconds[a:b]) / sum(sizes[a:b]) for a, b in pairwise(bounds)]
+
+
+def _beside_per_byte(sizes: Sequence[int], loads: Times, steps: Times) -> list[float]:
+    """Return the same, in the unit of times, for slices that were read while steps went on: where none does, the caller
+    reads, too.
+    """
+    beside = zip(sizes, lengths(loads), overlaps(loads, steps), strict=True)
+    kept = [(size, taken) for size, taken, shared in beside if shared >= BESIDE * taken]
+    return _per_byte([size for size, _ in kept], [taken for _, taken in kept])
+
+
+def _fit(parts: list[list[int]], times: list[list[float]], *, is_copied: bool = False) -> Storage:
     """Return the rates by the sizes of slices and their times in each run. A kind takes the latency once, slices that
-    are read in turn each take it. It is not believed to be more than a big slice takes.
+    are read in turn each take it. It is not believed to be more than a big slice takes. ``is_copied``: the page cache
+    is read.
     """
     ends = np.cumsum([0, *map(len, parts)]).tolist()
-    took = [median([sum(run[first:last]) for run in times]) for first, last in pairwise(ends)]
+    runs = [[run[first:last] for run in times] for first, last in pairwise(ends)]
+    took = [
+        sum(part) * quantile([taken for run in of_part for taken in _per_byte(part, run)], STEADY)
+        if is_copied
+        else median([*map(sum, of_part)])
+        for part, of_part in zip(parts, runs, strict=True)
+    ]
     counts, in_turn = [len(part) for part in parts], parts[-1]
     mean = [sum(part) / len(part) for part in parts]
     found = Storage(1.0, 0.0)

@@ -65,13 +65,15 @@ def artifact(tmp_path: Path) -> Path:
 
 
 class Counted(io.FileIO):
-    """A file that keeps how many bytes each write had."""
+    """A file that keeps where each write was, and how many bytes it had."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "w")
+        self.places: list[int] = []
         self.sizes: list[int] = []
 
     def write(self, data: Any) -> int:
+        self.places.append(self.tell())
         self.sizes.append(memoryview(data).nbytes)
         return super().write(data)
 
@@ -99,7 +101,9 @@ def test_weights_are_written_in_large_parts(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "again.flexnn").read_bytes() == path.read_bytes()
     sizes = files[0].sizes
     assert sum(sizes) > 3 * panels.nbytes
-    assert sum(size for size in sizes if size > WRITE_BYTES // 2) > 0.95 * sum(sizes)
+    assert sum(size for size in sizes if size == WRITE_BYTES) > 0.95 * sum(sizes)
+    places = [place for place, size in zip(files[0].places, sizes, strict=True) if size == WRITE_BYTES]
+    assert not any(place % WRITE_BYTES for place in places)
 
 
 def test_round_trip(artifact: Path) -> None:

@@ -26,12 +26,14 @@ static uint32_t power(int n) {
 }
 
 static void check_powers(void) {
-    const int stream = 8 * 24 * FX_CRC_ROUNDS;
+    const int stream = 8 * 24 * FX_CRC_ROUNDS, wide = 8 * 40 * FX_CRC_WIDE_ROUNDS;
     CHECK(power(8 * FX_CRC_STREAM) == FX_CRC_PAST_STREAM);
     CHECK(power(512 + 63) == FX_CRC_FOLD_512_FIRST && power(512 - 1) == FX_CRC_FOLD_512_SECOND);
     CHECK(power(2048 + 63) == FX_CRC_FOLD_2048_FIRST && power(2048 - 1) == FX_CRC_FOLD_2048_SECOND);
     CHECK(power(stream - 33) == FX_CRC_PAST_1 && power(2 * stream - 33) == FX_CRC_PAST_2);
     CHECK(power(3 * stream - 33) == FX_CRC_PAST_3);
+    CHECK(power(wide - 33) == FX_CRC_WIDE_PAST_1 && power(2 * wide - 33) == FX_CRC_WIDE_PAST_2);
+    CHECK(power(3 * wide - 33) == FX_CRC_WIDE_PAST_3);
 }
 
 static void check_table(void) {
@@ -55,7 +57,8 @@ static void check_short(fx_crc_path path, const unsigned char *data) {
 
 /* end: of readable memory. */
 static void check_ends(fx_crc_path path, const unsigned char *end) {
-    static const size_t units[] = {0, 256, 24 * FX_CRC_ROUNDS, 136 * FX_CRC_ROUNDS, 3 * FX_CRC_STREAM, LONG - 300};
+    static const size_t units[] = {
+        0, 256, 24 * FX_CRC_ROUNDS, 136 * FX_CRC_ROUNDS, 376 * FX_CRC_WIDE_ROUNDS - 150, 3 * FX_CRC_STREAM, LONG - 300};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         for (size_t n = units[i]; n < units[i] + 300; n++)
             CHECK(fx_crc32c_by(path, 0, end - n, n) == fx_crc32c_by(FX_CRC_TABLE, 0, end - n, n));

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from array import array
 from dataclasses import replace
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -327,12 +328,51 @@ def test_speeds_beside_steps_are_those_of_the_largest_slices() -> None:
 
 
 def test_steps_beside_loads_count_the_time_that_they_lose() -> None:
-    alone, shared = [0.0, 1.0, 4.0, 5.0, 5.0, 6.0], [1.0, 4.0]
-    loads = array("d", [1.5, 2.5, 2.5, 3.5])  # inside one step, which takes three times as long
-    assert storage._compute_speed(array("d", [*alone[:2], *shared, *alone[2:]]), loads) == [0.0]
-    assert storage._compute_speed(array("d", alone), loads) == []
-    assert storage._compute_speed(array("d", shared), loads) == []
-    assert storage._compute_speed(array("d", [0.0, 1.0, 1.0, 3.0, 3.0, 4.0]), array("d", [1.5, 3.5])) == [0.5]
+    assert storage._compute_speed([1.0, 3.0, 1.0], [0.0, 2.0, 0.0]) == 0.0  # both loads inside one step
+    assert storage._compute_speed([1.0, 1.5, 1.5, 60.0], [0.0, 1.0, 1.0, 60.0]) == 0.5  # one waited for a CPU
+    assert storage._compute_speed([1.0, 1.0], [0.0, 0.0]) == 1.0
+    assert storage._compute_speed([3.0], [3.0]) == 1.0
+    assert storage._compute_speed([*[1.0] * 30, 31.0], [*[0.0] * 30, 31.0]) == 1.0  # all took the CPU from one step
+
+
+def test_slices_that_waited_for_a_cpu_do_not_count() -> None:
+    """Only where the page cache is read: a device may be slow for reasons of its own."""
+    big, small = 1 << 20, 96 << 10
+    parts = [[big] * 24, [small] * 96, [big] * 12]
+    quiet = [size / 2e10 + 1e-6 for part in parts for size in part]
+    for seed in range(20):
+        times = np.array(quiet)
+        times[np.random.default_rng(seed).choice(len(times), 6, replace=False)] += 3e-3
+        found = storage._fit(parts, [times.tolist()], is_copied=True)
+        assert found.bytes_per_second == pytest.approx(2e10, rel=0.02)
+        assert found.request_s == pytest.approx(1e-6, abs=1e-6)
+    assert storage._fit(parts, [times.tolist()]).bytes_per_second != pytest.approx(2e10, rel=0.5)
+
+
+def test_loads_beside_steps_are_those_that_a_step_outlasts() -> None:
+    """When the steps are over the caller reads, too, and twice as fast as beside them."""
+    bounds = [*(i * 1e-4 for i in range(17)), *(16e-4 + i * 5e-5 for i in range(1, 17))]
+    loads, steps = (array("d", chain(*pairwise(each))) for each in (bounds, (0.0, 9e-4, 16e-4)))
+    found = storage._beside_per_byte([1000] * 32, loads, steps)
+    assert found == pytest.approx([1e-7] * storage.GROUPS)
+    assert storage._beside_per_byte([1000], array("d", [0.0, 1.0]), array("d", [0.0, 0.5])) == []
+
+
+def test_speeds_beside_loads_are_measured_in_small_arenas() -> None:
+    """With as many panels of a node as half of the arena holds."""
+
+    def cases() -> list[compute.Case]:
+        known = compute.NodeCosts([], np.zeros(1, np.int32), 16, 1 << 20, 0, ())
+        variants = [compute.Variant("direct", 0, 0, 1e-6, taken) for taken in (1e-4, 2e-4, 9e-4)]
+        return [compute.Case(f"k{i}", 0, variant, known, 1 << 20, 2, 16) for i, variant in enumerate(variants)]
+
+    found = device._typical(cases(), 10 << 20, 1e-3)
+    assert found is not None
+    assert (found.key, found.large) == ("k1", 4)
+    found = device._typical(cases(), 64 << 20, 1e-4)
+    assert found is not None
+    assert (found.key, found.large) == ("k0", 16)
+    assert device._typical(cases(), 3 << 20, 1e-3) is None
 
 
 def test_where_compute_threads_read_the_speed_of_steps_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,6 +168,25 @@ def test_what_cannot_be_measured_is_not_tried_again(wide: str, monkeypatch: pyte
     assert len(calls) == 2  # a larger arena may hold what did not fit
 
 
+def test_what_a_larger_arena_measures_still_streams(wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that wait for their weights are measured also where the storage is known from a smaller arena."""
+    measure_part, streams = device.measure_part, []
+
+    def counted(*given: Any, **options: Any) -> MachineProfile:
+        streams.append(options["streams"])
+        names = {"storage"} if len(streams) == 1 else options.pop("names")
+        return measure_part(*given, **{**options, "names": names})
+
+    monkeypatch.setattr(device, "measure_part", counted)
+    budget = streaming_budget(wide)
+    for memory in (budget - (3 << 20), budget):
+        with flexnn.Session(wide, memory, threads=2, profile="measure") as session:
+            run_wide(session)
+            assert session.plan.is_streaming
+    assert streams == [True, True]
+    assert "direct" in kept(wide).machine.scales
+
+
 def test_sessions_that_ran_for_long_measure_thoroughly_at_their_end(wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
     budget = streaming_budget(wide)
 
