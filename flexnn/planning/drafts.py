@@ -112,7 +112,7 @@ class Drafting:
         self.node_count = len(costs.nodes)
         self.placement = placement
         self.items, self.item_bytes = _items(graph, costs)
-        self.shares = bool((self.items["twin"] != np.arange(len(self.items))).any())
+        self.shares = self.items["twin"].tolist() != [*range(len(self.items))]
         """Whether nodes share weights."""
         nodes, variants, constants = _node_records(graph, costs, placement)
         self._nodes, self._constant_rows = nodes, constants
