@@ -1,4 +1,5 @@
 /* The engine: the arena, the compute threads and the loader that programs share. */
+#include "code.h"
 #include "state.h"
 
 #include <errno.h>
@@ -167,12 +168,12 @@ fx_status fx_engine_trim(fx_engine *e, int keep_pinned) {
 }
 
 void fx_engine_trim_heap(const fx_engine *e) {
+    if (e->is_loose)
+        return;
 #ifdef __GLIBC__
-    if (!e->is_loose)
-        malloc_trim(0);
-#else
-    (void)e;
+    malloc_trim(0);
 #endif
+    fx_code_forget();
 }
 
 void fx_engine_loosen(fx_engine *e, int is_loose) {

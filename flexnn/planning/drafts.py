@@ -113,7 +113,7 @@ class Drafting:
         self.node_count = len(costs.nodes)
         self.placement = placement
         self.items, self.item_bytes = _items(graph, costs)
-        self.shares = bool((self.items["twin"] != np.arange(len(self.items))).any())
+        self.shares = self.items["twin"].tolist() != [*range(len(self.items))]
         """Whether nodes share weights."""
         nodes, variants, constants = _node_records(graph, costs, placement)
         self._nodes, self._constant_rows = nodes, constants
@@ -168,14 +168,14 @@ class Drafting:
         node, constant = (self.items[name][list(items)] for name in ("node", "constant"))
         return bool((choices["pinned_constants"][node] >> constant.astype(np.uint32) & 1).all())
 
-    def tightest(self) -> tuple[int, Records]:
+    def tightest(self, slices_in_room: int = SLICES_IN_ROOM[0]) -> tuple[int, Records]:
         """Return the working part's bytes and the choices of the smallest arena: nothing pinned, each node with its
-        smallest workspace, slices as its room allows. So the smallest budget does not depend on the machine's rates,
-        which differ from one measurement to the next.
+        smallest workspace, slices as its room allows, of which so many fit at once. So the smallest budget does not
+        depend on the machine's rates, which differ from one measurement to the next.
         """
         working_bytes = self.placement.working_bytes_min
         any_order = np.arange(len(self.items), dtype=np.int32)
-        return working_bytes, self.choose(any_order, working_bytes, working_bytes, 2, smallest=True)[0]
+        return working_bytes, self.choose(any_order, working_bytes, working_bytes, slices_in_room, smallest=True)[0]
 
     def improve(self, choices: Records, working_bytes: int, bytes_max: int, tries: int) -> float:
         """Change single nodes of ``choices`` while that shortens the run (fx_improve); return seconds as ``choose``."""

@@ -202,8 +202,10 @@ class Ladder:
 
     def _rungs(self, bytes_max: int, spare: float) -> list[_Rung]:
         """Return the rungs up to ``bytes_max``, the lowest first. ``spare``: as in ``best_within``."""
-        least, sliced = self._least.nbytes, self._least.sliced_bytes
-        rungs = [_Rung(least, sliced)] if least < sliced else []
+        paired, sliced = self._least.paired_bytes, self._least.sliced_bytes
+        if bytes_max < paired:
+            return [_Rung(self._least.nbytes, paired)]
+        rungs = [_Rung(paired, sliced)] if paired < sliced else []
         reached, nodes = sliced, len(self._costs.nodes)
         growth = 1 + (GROWTH_SMALL if self._least.is_small else max(GROWTH, nodes / GROWTH_NODES))
         while reached <= bytes_max:
@@ -223,7 +225,7 @@ class Ladder:
         drafting = self._drafting
         if draft.placement is not drafting.placement:
             drafting = next(d for d in self._all_draftings() if d.placement is draft.placement)
-        lowest = rung.bytes_max == self._least.nbytes
+        lowest = rung.bytes_max <= self._least.paired_bytes
         tries = TRIES_LOWEST if lowest else TRIES * (rung.next_bytes_max - rung.bytes_max) // rung.bytes_max
         worth = int((draft.seconds - bound.seconds) * TRIES_PER_SECOND)
         return drafting.anneal(draft, rung.bytes_max, min(tries, worth))
@@ -253,7 +255,8 @@ class Ladder:
         def best_recipe() -> _Recipe:
             return min(found, key=lambda recipe: found[recipe][0], default=START)
 
-        fractions = [START._replace(working_fraction=fraction) for fraction in WORKING_FRACTIONS]
+        start = START if bytes_max >= self._least.paired_bytes else START._replace(slices_in_room=1)
+        fractions = [start._replace(working_fraction=fraction) for fraction in WORKING_FRACTIONS]
         for recipe in fractions:
             attempt(recipe)
         for lean in self._leans:
@@ -284,7 +287,8 @@ class Ladder:
         is none) is improved and tried, too.
         """
         drafting = self._draftings(placement)
-        working_bytes, choices = drafts[0][1:] if drafts else drafting.tightest()
+        at_once = SLICES_IN_ROOM[0] if bytes_max >= self._least.paired_bytes else 1
+        working_bytes, choices = drafts[0][1:] if drafts else drafting.tightest(at_once)
         improved = choices.copy()
         seconds = drafting.improve(improved, working_bytes, bytes_max, CHANGES // len(self._costs.nodes))
         drafts = sorted([*drafts, (seconds, working_bytes, improved)], key=lambda draft: draft[0])

@@ -97,6 +97,8 @@ class Planner:
         """Planners of forms, the one used last at the end."""
         self._minima: dict[AnyForm, int] = {}
         """Smallest budgets of forms."""
+        self._paired: dict[AnyForm, int] = {}
+        """Smallest budgets of forms that have room for two slices at once."""
         self._added: dict[AnyForm, int] = {}
         """Nodes that forms add."""
 
@@ -131,7 +133,7 @@ class Planner:
             return []
         from .bands import banded  # plans without a limit do without
 
-        return banded(self._ways, self._whole.minimum)
+        return banded(self._ways, self._whole.paired_memory)
 
     def written(self, form: AnyForm) -> Graph | None:
         """Return a form of the graph; None where it cannot be written."""
@@ -156,6 +158,7 @@ class Planner:
             again = partial(_written_again, self._graph, self._setting, form)
             known = VariantPlanner(graph, self._setting, costs=self._costs_of(graph), again=again)
             self._minima[form], self._added[form] = known.minimum, graph.added
+            self._paired[form] = known.paired_memory
         self._written[form] = known
         return known
 
@@ -164,6 +167,12 @@ class Planner:
         if form not in self._minima and self._planner_of(form) is None:
             return math.inf
         return self._minima[form]
+
+    def _paired_of(self, form: AnyForm) -> float:
+        """Return the smallest budget of a form that has room for two slices at once: with less, a form that needs less
+        is likely to be faster. Infinite where the form cannot be written.
+        """
+        return self._paired[form] if self._minimum_of(form) < math.inf else math.inf
 
     def _told(self, form: Form) -> int:
         """Return the smallest budget of a form as far as sizes tell: where other things than the neediest node decide,
@@ -220,7 +229,7 @@ class Planner:
             for form in self._forms[:0:-1]:
                 if planned == MILDER_MAX or best.is_slower(form):
                     break
-                if self._may_fit(form, within) and self._minimum_of(form) <= within:
+                if self._may_fit(form, within) and self._paired_of(form) <= within:
                     planned, within = planned + 1, int(memory / MILDER_ROOM)
                     yield form
         if self._spilling is not None:
@@ -229,7 +238,8 @@ class Planner:
             least, least_bytes = self._minimum_of(self._spilling), self._spilling.nbytes
             for spilled in self._spill_forms:
                 beyond = MILDER * (spilled.nbytes - least_bytes)
-                if memory >= least + beyond and self._minimum_of(spilled) <= memory:
+                needed = self._minimum_of(spilled) if spilled is self._spilling else self._paired_of(spilled)
+                if memory >= least + beyond and needed <= memory:
                     yield spilled
 
     @cached_property

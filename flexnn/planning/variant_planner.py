@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from operator import add
+from operator import add, attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -56,9 +56,11 @@ class Least(NamedTuple):
     draft_bytes: int
     """Bytes of its draft (``Draft.nbytes``)."""
     nbytes: int
-    """Bytes of the lowest rung's drafts."""
+    """Bytes of the lowest rung's drafts, in which a slice takes all of its room: none is loaded beside one in use."""
+    paired_bytes: int
+    """Bytes of drafts that have room for two slices at once: those of the next rung."""
     sliced_bytes: int
-    """Bytes of drafts that have room for finer slices: those of the second rung where the lowest has not."""
+    """Bytes of drafts that have room for finer slices: those of the rung above where that has not."""
     is_small: bool
     """Whether the graph is small: random changes are tried."""
     pins: bool
@@ -110,9 +112,11 @@ class VariantPlanner:
         parts = self._parts(0)  # of which what measuring (in "base") and groups take gives no room
         own = self._fixed_bytes - parts.get("base", 0) - parts.get("groups", 0) + tight.nbytes
         spare = 0 if pins else min(spare, int(SPARE_PART * own))
+        single = tight.nbytes if pins else self._single_draft().nbytes
         self._release()
         return Least(
             tight.nbytes,
+            min(single, tight.nbytes + spare),
             tight.nbytes + spare,
             tight.nbytes if pins else sliced,
             size <= SMALL_SIZE and weights <= SMALL_WEIGHTS * tight.nbytes,
@@ -163,14 +167,19 @@ class VariantPlanner:
         return self._fixed_bytes + self._least.nbytes
 
     @property
+    def paired_memory(self) -> int:
+        """Smallest budget in bytes that has room for two slices at once."""
+        return self._fixed_bytes + self._least.paired_bytes
+
+    @property
     def sliced_memory(self) -> int:
         """Smallest budget in bytes that has room for finer slices."""
         return self._fixed_bytes + self._least.sliced_bytes
 
     @property
     def beside_bytes(self) -> int:
-        """Bytes of the smallest budget beside its working part."""
-        return self.minimum - self._tightest_choices[0]
+        """Bytes of the smallest budget with room for two slices at once, beside its working part."""
+        return self.paired_memory - self._tightest_choices[0]
 
     @property
     def smallest_parts(self) -> dict[str, int]:
@@ -254,10 +263,14 @@ class VariantPlanner:
 
     def _searched(self, memory: int, known: float, *, finely: bool = False) -> Draft:
         """Return the best draft for ``memory`` bytes that the ladder finds."""
-        within, sliced = memory - self._fixed_bytes, self._least.sliced_bytes
-        bytes_max = max(within - DRAFTING_BYTES, sliced if sliced <= within else self._least.nbytes)
+        within, least = memory - self._fixed_bytes, self._least
+        rungs = least.nbytes, least.paired_bytes, least.sliced_bytes
+        bytes_max = max(within - DRAFTING_BYTES, *(nbytes for nbytes in rungs if nbytes <= within))
         ladder, spare = self._ladder(), FIRST_RUNG * self.sliced_memory
-        draft = ladder.best_within(bytes_max, self._tight_draft(), spare, known, finely=finely)
+        tight = self._single_draft()
+        if bytes_max >= least.paired_bytes:
+            tight = min(self._tight_draft(), tight, key=attrgetter("seconds"))  # few slices suit slow computing
+        draft = ladder.best_within(bytes_max, tight, spare, known, finely=finely)
         return ladder.for_phases(bytes_max, draft, self._in_phases)
 
     def plan_in_order(self, memory: int) -> Plan:
@@ -339,6 +352,11 @@ class VariantPlanner:
         """Return the tightest draft, made anew each time: it is larger than everything else that a planner holds."""
         working_bytes, choices = self._tightest_choices
         return self._drafting.place(choices.copy(), working_bytes)
+
+    def _single_draft(self) -> Draft:
+        """Return the tightest draft in which a slice takes all of its room."""
+        working_bytes, choices = self._drafting.tightest(1)
+        return self._drafting.place(choices, working_bytes)
 
     def _unlimited(self) -> Draft:
         """Return the draft that pins everything, each node by its fastest kernel, in the smallest working part."""

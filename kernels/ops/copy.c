@@ -10,6 +10,7 @@
 /* In a copy of this many bytes the next block lies beyond L2 and is prefetched; in a smaller copy prefetching would
  * cost time. */
 #define ASK_BYTES (1 << 20)
+#define SHORT_LINE 8
 
 static fx_window full_window(const fx_params *u) {
     return (fx_window){0, u->copy.d0, 0, u->copy.d5};
@@ -93,6 +94,20 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     return units_of(&b, u->copy.elem_bytes, threads);
 }
 
+/* Exchanges the two innermost dimensions where x has no neighbours along the innermost one, and that is so short that
+ * starting its lines takes longer than moving them: elements may come in any order. */
+static void turn_short_lines(fx_box *b) {
+    const int i = FX_DIMS - 1, j = i - 1;
+    if (b->s[0][i] <= 1 || b->d[i] >= SHORT_LINE || b->d[j] <= b->d[i])
+        return;
+    for (int k = 0; k < 2; k++) {
+        const int64_t stride = b->s[k][i];
+        b->s[k][i] = b->s[k][j], b->s[k][j] = stride;
+    }
+    const int64_t length = b->d[i];
+    b->d[i] = b->d[j], b->d[j] = length;
+}
+
 static void copy_rows(const fx_call *call, const fx_box *b, int64_t e, int64_t end) {
     const int64_t bytes = call->params->copy.elem_bytes, *xs = &b->s[0][FX_DIMS - 2], *ys = &b->s[1][FX_DIMS - 2];
     while (e < end) {
@@ -152,7 +167,7 @@ static void copy_blocks(const fx_call *call, const fx_box *b, const transpositio
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     if (call->sink)
         return call->sink->write(call->sink, call->in[0], u0, u1);
-    const fx_box b = box_of(call->params, call->window);
+    fx_box b = box_of(call->params, call->window);
     const uint32_t units = units_of(&b, call->params->copy.elem_bytes, threads);
     transposition t;
     if (find_transposition(&b, &t)) {
@@ -160,6 +175,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         copy_blocks(call, &b, &t, fx_box_cut(blocks, units, u0), fx_box_cut(blocks, units, u1));
     } else {
         const int64_t total = fx_box_elements(&b);
+        turn_short_lines(&b);
         copy_rows(call, &b, fx_box_cut(total, units, u0), fx_box_cut(total, units, u1));
     }
     return FX_OK;

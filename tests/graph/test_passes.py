@@ -269,6 +269,20 @@ def test_detection_head_is_one_copy():
     assert ops_of(graph) == ["copy", "conv", "conv"]
 
 
+def test_slices_get_their_order_on_the_way_into_a_concat():
+    constants = {
+        "end": np.array([6, 6]),
+        "axes": np.array([2, 3]),
+        "steps": np.array([2, 2]),
+        "w": weights(3, 32, 1, 1),
+    }
+    corners = {f"s{i}": np.array([i % 2, i // 2]) for i in range(4)}
+    nodes = [node("Slice", ["x", start, "end", "axes", "steps"], f"of_{start}") for start in corners]
+    nodes += [node("Concat", [f"of_{start}" for start in corners], "k", axis=1), conv("k", "y")]
+    graph = check_model(model_of(nodes, {"x": IMAGE}, ["y"], constants | corners))
+    assert ops_of(graph) == ["copy"] * 4 + ["conv", "copy"]
+
+
 def test_order_lowers_the_peak():
     # Two branches that first grow, then shrink: one after the other, not both at once.
     nodes = [

@@ -99,9 +99,21 @@ def test_finer_slices_wait_for_memory(classic: tuple[str, Graph]) -> None:
     _, graph = classic
     planner = Planner(graph, Setting(FAST_DISK, threads=2)).tightest
     least, minimum = planner._least, planner.minimum
-    assert 0 < least.nbytes - least.draft_bytes <= 0.005 * minimum
+    assert 0 < least.paired_bytes - least.draft_bytes <= 0.005 * minimum
     sliced = planner.plan(minimum + least.sliced_bytes - least.nbytes)
     assert sliced.predicted_ms < planner.plan(minimum).predicted_ms
+
+
+def test_the_smallest_budget_has_room_for_one_slice_at_once(classic: tuple[str, Graph]) -> None:
+    """Where a slice takes all of its room, half as many records are needed, and none is loaded beside one in use. With
+    room for two, loads are behind computing again.
+    """
+    _, graph = classic
+    planner = Planner(graph, Setting(FAST_DISK, threads=2)).tightest
+    assert planner.minimum < planner.paired_memory
+    single, paired = planner.plan(planner.minimum), planner.plan(planner.paired_memory)
+    assert len(single.program.steps) < len(paired.program.steps)
+    assert paired.predicted_ms <= single.predicted_ms <= 2 * paired.predicted_ms
 
 
 def test_rungs_that_fall_behind_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

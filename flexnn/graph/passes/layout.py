@@ -62,6 +62,8 @@ class _Layout:
         self.new = Graph(weights=list(graph.weights))
         self.stored: dict[int, Stored] = {}
         self.moved: dict[tuple[int, Perm], int] = {}
+        self.wishes = _wishes(graph)
+        self.sliced = {node.outputs[0] for node in graph.nodes if node.op == "slice"}
 
     def run(self) -> Graph:
         for i, tensor in enumerate(self.old.tensors):
@@ -69,18 +71,21 @@ class _Layout:
                 self.new.tensors.append(Tensor(tensor.name, tensor.shape, tensor.dtype, weight=tensor.weight))
                 self.stored[i] = (len(self.new.tensors) - 1, _identity(len(tensor.shape)))
         self.new.inputs = [self.stored[i][0] for i in self.old.inputs]
-        wishes = _wishes(self.old)
         for i in self.old.inputs:
             # Where all that becomes of an input is read in one order, it gets that order at once: what stands between,
             # a product or a pad, is then beside the operator that can take it in.
-            if wish := wishes.get(i):
-                perm = tuple(wish.index(a) for a in range(len(wish)))
+            if perm := self._wished(i):
                 self.stored[i] = (self._in_order(i, perm), perm)
         for node in self.old.nodes:
             self.stored[node.outputs[0]] = _HANDLERS[node.op](self, node)
         for i in self.old.outputs:
             self._output(i)
         return self.new
+
+    def _wished(self, i: int) -> Perm:
+        """Return the permutation in which all that becomes of a value is read, where it is one other than its own."""
+        wish = self.wishes.get(i, ())
+        return tuple(wish.index(a) for a in range(len(wish)))
 
     def _output(self, i: int) -> None:
         rank = len(self.old.tensors[i].shape)
@@ -209,6 +214,9 @@ class _Layout:
             perm = self.stored[i][1]
             weights[perm] = weights.get(perm, 0) + (tensor.size if tensor.weight < 0 else 0)
         want = max(weights, key=lambda perm: weights[perm])
+        if want == _identity(len(want)) and self.sliced.issuperset(node.inputs):
+            # Slices are copied to their places in any case: on the way they get the order in which the whole is read.
+            want = self._wished(node.outputs[0]) or want
         inputs = [self._in_order(i, want) for i in node.inputs]
         return self._emit(node, inputs, {"axis": want[int_attr(node, "axis")]}), want
 
