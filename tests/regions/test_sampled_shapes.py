@@ -75,3 +75,25 @@ def check_native(
         assert session.statistics()["hosted_operators"] == {}
         factor = rows * (rows - 1) // 2 if lengths else rows
         np.testing.assert_array_equal(y, np.full((1, 16), 8 * factor, np.float32))
+
+
+def test_batches_are_tried_where_none_of_one_binds(tmp_path: Path) -> None:
+    """A network that averages over four rows each, two inputs of as many rows: it takes no batch of one."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Concat", ["m", "z"], ["c"], axis=1),
+        helper.make_node("Reshape", ["c", "fours"], ["r"]),
+        helper.make_node("ReduceMean", ["r"], ["y"], axes=[1], keepdims=0),
+    ]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [f"rows of {name}", 8]) for name in "xz"]
+    constants = {"w": np.ones((8, 8), np.float32), "fours": np.array([-1, 4, 16])}
+    held = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", ports, outputs, held), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    assert sampling.sample(load_model(str(tmp_path / "m.onnx"))).shapes == [[(4, 8), (4, 8)]]
+    with flexnn.Session(flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn"), threads=1) as session:
+        (result,) = session.run(None, {"x": np.ones((8, 8), np.float32), "z": np.ones((8, 8), np.float32)})
+    np.testing.assert_array_equal(result, np.tile(np.repeat(np.float32([8, 1]), 8), (2, 1)))
