@@ -144,7 +144,7 @@ def sample(model: Model) -> Sampled:
     """Walk a model. Mark constants that other nodes than those of segments read as used, since numpy may have to
     compute those nodes. Raises the first GraphError if no shape binds.
     """
-    region = Region(model.graph, precision=model.precision)
+    region = Region(model.graph, precision=model.precision, only_weighs=True)
     walks, asked = _begun(model, region)
     ports = asked.stated(model.graph.inputs)
     _try_all(walks, ports, asked, region)
