@@ -265,7 +265,7 @@ class _Skim:
         while at < end:
             tag, body = self._varint(at, end)
             number, wire = tag >> 3, tag & 7
-            size, body = self._size(wire, body, end)
+            size, body = self._varint(body, end) if wire == 2 else self._size(wire, body, end)
             stop = body + size
             if stop > end or number == 0:
                 raise GraphError(f"malformed at byte {at}: a field reaches outside its message")
@@ -291,13 +291,11 @@ class _Skim:
         return pieces
 
     def _size(self, wire: int, at: int, end: int) -> tuple[int, int]:
-        """Bytes of a field's body, and where it starts."""
+        """Bytes of the body of a field that does not say them, and where it starts."""
         if wire == 0:
             return self._varint(at, end)[1] - at, at
         if wire == 1:
             return 8, at
-        if wire == 2:
-            return self._varint(at, end)
         if wire == 5:
             return 4, at
         raise GraphError(f"malformed at byte {at}: unknown wire type {wire}")
@@ -322,6 +320,9 @@ class _Skim:
         return pattern
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
+        first = at - self.start
+        if at < end and 0 <= first < len(self.buffer) and self.buffer[first] < 128:  # as most are
+            return self.buffer[first], at + 1
         value = 0
         for i in range(10):
             if at + i >= end:

@@ -38,8 +38,12 @@ class Region:
         outer: ChainMap[str, Constant] | None = None,
         visible: set[str] | None = None,
         precision: str = "f32",
+        *,
+        only_weighs: bool = False,
     ) -> None:
         """Take a graph. ``outer``, ``visible``: constants and all values that it sees of the graphs around it."""
+        self.only_weighs = only_weighs
+        """Whether the graphs of its segments only say which weights they read, and are never run."""
         self.precision = precision
         """Precision of its maps, as the model has it."""
         self.path = path
@@ -86,7 +90,7 @@ class Region:
                 if isinstance(value, ModelGraph):
                     key = f"{node.name or ''.join(node.output[:1])}.{name}"
                     where = f"{self.path} > {key}" if self.path else key
-                    inner = Region(value, where, self.constants, visible, self.precision)
+                    inner = Region(value, where, self.constants, visible, self.precision, only_weighs=self.only_weighs)
                     self.children.setdefault(i, {})[name] = inner
             made = [name for name in node.output if name and name not in visible]
             visible.update(made)

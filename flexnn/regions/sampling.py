@@ -42,6 +42,8 @@ SINGLY = 2
 """Shapes that fail after the first that binds until that one is tried with each dimension doubled: some are fixed."""
 BODY_BYTES = 512
 """Most bytes of constants of bodies that are kept always: at other shapes a slice may be a gather."""
+BATCHES = (4, 8)
+"""Batches that are tried where a model binds at none of one."""
 OWN_SIDES = 6
 """Number of sizes that are tried because the model's constants name them."""
 LENGTHS_MAX = 16
@@ -142,7 +144,7 @@ def sample(model: Model) -> Sampled:
     """Walk a model. Mark constants that other nodes than those of segments read as used, since numpy may have to
     compute those nodes. Raises the first GraphError if no shape binds.
     """
-    region = Region(model.graph, precision=model.precision)
+    region = Region(model.graph, precision=model.precision, only_weighs=True)
     walks, asked = _begun(model, region)
     ports = asked.stated(model.graph.inputs)
     _try_all(walks, ports, asked, region)
@@ -150,6 +152,9 @@ def sample(model: Model) -> Sampled:
         ports, asked = model.graph.inputs, NOTHING
         _try_all(walks, ports, asked, region)
     bound = walks.bound
+    for shapes in chain.from_iterable(_batched(ports, first) for first in walks.tried[:1]):
+        if not bound:
+            walks.try_at(shapes)
     if not bound and not walks.partly and walks.first:
         raise walks.first
     for twice in [*filter(None, (_twice(ports, shapes) for shapes in bound))][:1]:
@@ -236,6 +241,16 @@ def _twice(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> list[tuple[i
         for names, shape in zip(dimension_names(ports), shapes, strict=True)
     ]
     return found if found != shapes else []
+
+
+def _batched(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
+    """Iterate over these shapes with larger batches of all inputs: some models average over several rows of theirs."""
+    firsts = {row[0] for row in dimension_names(ports) if len(row) > 1} - {""}
+    for batch in BATCHES if firsts else ():
+        yield [
+            tuple(batch if name in firsts else d for name, d in zip(row, shape, strict=True))
+            for row, shape in zip(dimension_names(ports), shapes, strict=True)
+        ]
 
 
 def _doubled(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:

@@ -361,7 +361,7 @@ def _finished(
     if not makes:
         return Segment(region, done, Graph(), [], [], constants, aliases, consumed)
     binder.set_outputs(makes)
-    packed = run_passes(graph, precision=region.precision)
+    packed = run_passes(graph, precision=region.precision, only_weighs=region.only_weighs)
     return Segment(region, done, packed, feeds, makes, constants, aliases, consumed)
 
 

@@ -349,3 +349,21 @@ def test_lists_whose_last_entry_is_cut(tmp_path):
     path.write_bytes(data)
     with pytest.raises(GraphError, match="malformed"):
         open_onnx(str(path))
+
+
+def test_numbers_of_one_byte_are_read_at_once(tmp_path, monkeypatch):
+    """Most numbers of a file have one byte: none of them is put together from bytes."""
+    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(50)]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("v0", "v50")]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:])
+    path = saved(tmp_path, helper.make_model(graph))
+    asked = []
+    byte = onnx_file._Skim._byte
+
+    def counted(self, at):
+        asked.append(at)
+        return byte(self, at)
+
+    monkeypatch.setattr(onnx_file._Skim, "_byte", counted)
+    assert len(open_onnx(path).model.graph.node) == 50
+    assert len(asked) < 10

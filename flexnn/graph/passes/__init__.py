@@ -70,6 +70,9 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
 )
 """Passes between layout and compact, each of which changes the graph in place."""
 
+PLACING_PASSES = order, assign_storage
+"""Those of them that leave all weights as they are."""
+
 
 def _halving() -> Callable[[Graph], None]:
     from .half import halve
@@ -81,9 +84,12 @@ Observer = Callable[[str, Graph], None]
 """Function that is called with the name of each pass and the graph after it."""
 
 
-def run_passes(graph: Graph, observer: Observer | None = None, *, precision: str = "f32") -> Graph:
+def run_passes(
+    graph: Graph, observer: Observer | None = None, *, precision: str = "f32", only_weighs: bool = False
+) -> Graph:
     """Return the graph that the artifact stores. ``precision``: f16 gives activations 16 bits where operators know
-    them. Raises GraphError where an operator does not take what it gets.
+    them. With ``only_weighs`` it only says which weights are read, and cannot be run. Raises GraphError where an
+    operator does not take what it gets.
     """
     for step in EARLY_PASSES:
         step(graph)
@@ -95,12 +101,15 @@ def run_passes(graph: Graph, observer: Observer | None = None, *, precision: str
     for step in IN_PLACE_PASSES:
         if step is assign_storage and precision == "f16":
             _halving()(graph)
+        if only_weighs and step in PLACING_PASSES:
+            continue
         step(graph)
         if observer:
             observer(step.__name__, graph)
     graph = compact(graph)
     _finish_weights(graph)
-    _check(graph)
+    if not only_weighs:
+        _check(graph)
     return graph
 
 
@@ -136,4 +145,4 @@ def _check(graph: Graph) -> None:
         node.params = fields if sized else _core.encode_params(node.op, fields)
 
 
-__all__ = ["EARLY_PASSES", "IN_PLACE_PASSES", "layout", "run_passes"]
+__all__ = ["EARLY_PASSES", "IN_PLACE_PASSES", "PLACING_PASSES", "layout", "run_passes"]
