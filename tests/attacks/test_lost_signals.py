@@ -78,7 +78,7 @@ def test_a_process_that_says_nothing() -> None:
     work = Elsewhere()
     other = threading.Thread(target=work)
     other.start()
-    command = [sys.executable, "-c", f"import time; time.sleep({2 * LONG_SECONDS})"]
+    command = [sys.executable, "-c", f"import time; time.sleep({20 * LONG_SECONDS})"]
     work.interrupts(lambda: spawned(command))
     other.join()
 
