@@ -80,7 +80,7 @@ def test_it_shrinks_before_the_next_run(
 def test_what_the_program_gives_back_meanwhile_is_no_shortage(
     opened: str, free: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the rest of the process gave memory back while a session opened, the first look took a quarter away."""
+    """The first look took a quarter away where the rest of the process had given memory back as a session opened."""
     sizes = itertools.count(1 << 40, -MIB)
     monkeypatch.setattr(Limits, "resident", lambda _: next(sizes))
     with flexnn.Session(opened, "auto", 1) as session:
