@@ -137,30 +137,40 @@ def test_a_time_out_leaves_arrays_alone(artifact: str) -> None:
         (expected,) = session.run(None, feed())
         out = np.empty_like(expected)
 
-        async def work() -> None:
-            with pytest.raises(TimeoutError):
+        async def work() -> bool:
+            is_in_time = False
+            try:
                 await asyncio.wait_for(session.arun(None, feed(), out=[out]), 0.03)
+            except TimeoutError:
+                is_in_time = True
             out[:] = 7
             await asyncio.sleep(0.3)
+            return is_in_time
 
-        asyncio.run(work())
-        assert (out == 7).all()
+        is_in_time = False
+        for _ in range(LOOKS):
+            is_in_time = asyncio.run(work())
+            assert (out == 7).all()
+            if is_in_time:
+                break
+        assert is_in_time
 
 
 def test_cancelling_what_waits_for_its_turn(artifact: str) -> None:
     with slow(artifact) as session:
         (expected,) = session.run(None, feed())
 
-        async def work() -> Any:
+        async def work() -> bool:
             first, second, third = (asyncio.ensure_future(session.arun(None, feed())) for _ in range(3))
             await asyncio.sleep(0.02)
-            second.cancel()
-            results = await asyncio.gather(first, second, third, return_exceptions=True)
-            assert isinstance(results[1], asyncio.CancelledError)
-            return results[0], results[2]
+            is_in_time = second.cancel()
+            results: list[Any] = await asyncio.gather(first, second, third, return_exceptions=True)
+            assert isinstance(results[1], asyncio.CancelledError) == is_in_time
+            for (y,) in (results[0], results[2]):
+                np.testing.assert_array_equal(y, expected)
+            return is_in_time
 
-        for (y,) in asyncio.run(work()):
-            np.testing.assert_array_equal(y, expected)
+        assert any(asyncio.run(work()) for _ in range(LOOKS))
 
 
 def test_what_waits_in_the_queue_is_cancelled_at_once(artifact: str) -> None:

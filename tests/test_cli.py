@@ -178,8 +178,8 @@ def test_output_into_a_pipe_does_not_replace_it(artifact: Path, tmp_path: Path) 
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
     reader.start()
     done = flexnn_cli("run", artifact, "--output", pipe, "--repeat", 1, folder=tmp_path)
-    reader.join(10)
     assert done.returncode == 0, done.stderr
+    reader.join(HANG_SECONDS)
     assert pipe.is_fifo()
     assert read[0].startswith(b"PK")
 
@@ -309,7 +309,7 @@ def test_outputs_held_from_run_to_run_are_in_the_budget(tmp_path: Path) -> None:
 def _holds(process: int, path: Path) -> bool:
     """Whether a process has a file open."""
     files = f"/proc/{process}/fd"
-    with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # closed, or ended, meanwhile
         return any(os.path.realpath(f"{files}/{fd}") == os.path.realpath(path) for fd in os.listdir(files))
     return False
 

@@ -11,6 +11,7 @@ import pytest
 
 import flexnn
 from flexnn import forking
+from tests.support.hangs import HANG_SECONDS
 from tests.support.sessions import write_branched_model, write_model
 
 HEAD = """
@@ -37,7 +38,7 @@ def run(script: str, model: Path, *arguments: str, **environment: str) -> list[s
     """Return the lines that a program prints; what it makes lies beside the model."""
     env = {**os.environ, forking.FORK: "1", "XDG_CACHE_HOME": str(model.parent / "cache"), **environment}
     command = [sys.executable, "-P", "-c", HEAD + script, str(model), *arguments]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -58,7 +59,7 @@ def test_a_copy_makes_what_the_compiler_makes(model: Path) -> None:
 
 
 FALLBACKS = {
-    "another thread": ("threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "new"),
+    "another thread": ("threading.Thread(target=time.sleep, args=(600,), daemon=True).start()", "new"),
     "much memory": ("forking.RESIDENT_MAX = 1 << 20", "new"),
     "other threads": ("sys.modules['gevent'] = os", "new"),
     "asked for": ("os.environ[forking.FORK] = '0'", "new"),

@@ -295,8 +295,8 @@ def test_fork_while_another_thread_runs(artifact: Path, minimum: int, expected: 
 def test_ctrl_c(artifact: Path, minimum: int, expected: np.ndarray) -> None:
     with open_for_tests(artifact, memory=minimum, threads=2, read_bytes_per_second=5_000_000) as session:
         for delay in (0.02, 0.1):
-            sent = interrupt_after(delay)
             with pytest.raises(KeyboardInterrupt):
+                sent = interrupt_after(delay)
                 session.run(None, feed())
             assert sent[0].since() < 0.1
         same(session, expected)

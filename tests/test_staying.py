@@ -11,6 +11,7 @@ import pytest
 
 import flexnn
 from flexnn import staying
+from tests.support.hangs import HANG_SECONDS
 from tests.support.sessions import write_branched_model, write_model
 
 HEAD = """
@@ -41,14 +42,14 @@ def logged():
     except FileNotFoundError:
         return []
 def wait(condition):
-    end = time.monotonic() + 120
+    end = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
 def is_gone(process):
     try:
         return open(f"/proc/{process}/stat").read().rpartition(") ")[2][0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before it is opened, or before it is read
         return True
 def second(act):
     def kept(model, *given):
@@ -80,7 +81,7 @@ def run(script: str, folder: Path, **environment: str) -> list[str]:
         **environment,
     }
     command = [sys.executable, "-P", "-c", HEAD + script, str(folder)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
@@ -236,7 +237,7 @@ def test_a_program_with_threads_asks_it_too(folder: Path) -> None:
     """No copy can be made of it any more."""
     script = """
 opened("a.onnx")
-threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 opened("b.onnx")
 print(*ways)
 """
@@ -245,7 +246,7 @@ print(*ways)
 
 def test_a_new_process_stays_too(folder: Path) -> None:
     script = """
-threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 held = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
 for name in "abc":
     opened(name + ".onnx")

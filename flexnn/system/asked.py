@@ -90,4 +90,4 @@ def take(text: str, give: Callable[[int], object], held: int = 0) -> Followed | 
         if found.reserve is None:
             return None
         opened.pop_all()
-        return Followed(limits, found.reserve, limits.resident() - before)
+        return Followed(limits, found.reserve, max(limits.resident() - before, 0))

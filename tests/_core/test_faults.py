@@ -113,8 +113,8 @@ def test_arena_that_does_not_fit(chain):
 @pytest.mark.parametrize("bytes_per_second", [20_000, 200_000])
 def test_ctrl_c_while_waiting_for_loads(chain, x, bytes_per_second):
     session = chain.open(read_bytes_per_second=bytes_per_second)
-    sent = interrupt_after(0.1)
     with pytest.raises(KeyboardInterrupt):
+        sent = interrupt_after(0.1)
         for _ in range(100):
             run(session, x)
     assert sent[0].since() < 0.1
@@ -125,8 +125,8 @@ def test_ctrl_c_while_waiting_for_loads(chain, x, bytes_per_second):
 
 def test_ctrl_c_then_run_again(chain, x):
     session = chain.open(read_bytes_per_second=chain.streamed_bytes * 5)
-    interrupt_after(0.1)
     with pytest.raises(KeyboardInterrupt):
+        interrupt_after(0.1)
         for _ in range(100):
             run(session, x)
     good(session, chain, x)
@@ -141,8 +141,8 @@ def test_ctrl_c_while_computing(threads):
     x = np.zeros(chain.shape, np.float32)
     late = []
     while len(late) < LOOKS and (not late or late[-1] >= 0.1):
-        sent = interrupt_after(0.1)
         with pytest.raises(KeyboardInterrupt):
+            sent = interrupt_after(0.1)
             for _ in range(100):
                 run(session, x)
         late.append(sent[0].since())
@@ -160,8 +160,8 @@ def test_exception_of_another_signal_handler_comes_through(chain, x):
     before = signal.signal(signal.SIGALRM, handler)
     try:
         session = chain.open(read_bytes_per_second=20_000)
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
         with pytest.raises(AlarmError):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
             run(session, x)
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -53,18 +53,24 @@ def test_ctrl_c_comes_back(tmp_path: Path) -> None:
 def test_a_long_call_is_late() -> None:
     """Signals are seen between calls only."""
     numbers = range(6_000_000)
+    late: list[float] = []
     with moments.Interrupter() as beside:
         started = time.thread_time()
         sum(numbers)
         took = time.thread_time() - started
-        found = [beside.interrupted(lambda: [sum(numbers) for _ in range(3)], after) for after in (0.01, 0.02, 0.03)]
-    late = [one.ms for one in found if one is not None]
+        for look in range(10 * LOOKS):  # where the machine is busy, most moments are not known
+            one = beside.interrupted(lambda: [sum(numbers) for _ in range(3)], 0.01 * (1 + look % 3))
+            late += [one.ms] if one is not None and not one.stood(took * 1e3 * 4) else []
+            if len(late) >= 3:
+                break
     assert late
     assert max(late) > took * 1e3 / 4
     assert max(late) < took * 1e3 * 4
 
 
 STILL_S = 0.3
+LOOKS = 5
+"""Processes of which one shows what is tested: a busy machine may spoil the others."""
 
 
 def test_waiting_for_a_cpu_is_not_late() -> None:
@@ -124,7 +130,7 @@ def test_a_thread_that_ends_may_have_waited_for_a_cpu() -> None:
     these from a CPU, closing seemed 64 ms late.
     """
     command = [sys.executable, "-c", ENDING.format(still=STILL_S)]
-    for _ in range(5):
+    for _ in range(LOOKS):
         said = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
         if len(said) > 1 and float(said[0]) > STILL_S * 0.9:  # of waiting
             break
@@ -177,10 +183,13 @@ with Interrupter() as beside:
 def test_standing_still_is_not_late(who: str) -> None:
     """Processes that were stopped and went on made Ctrl-C seem 3 s late."""
     command = [sys.executable, "-c", STANDING.format(still=STILL_S), who]
-    said = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-    if not said:
+    for _ in range(LOOKS):
+        said = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        found = moments.Taken(*map(float, said)) if said else None
+        if found is not None and (found.stood_ms > STILL_S * 900 if who else not found.stood(50.0)):
+            break  # else who stops it came late, or the machine stood still by itself
+    if found is None:
         pytest.skip("the machine is so busy that the moment is not known")
-    found = moments.Taken(*map(float, said))
     if who:
         assert found.stood_ms > STILL_S * 900
         assert found.stood(found.ms - STILL_S * 900)

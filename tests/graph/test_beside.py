@@ -159,7 +159,7 @@ def test_values_are_those_that_onnx_reads(value: object) -> None:
 @pytest.mark.parametrize("is_first", [True, False])
 def test_it_ends_with_its_maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool) -> None:
     """It computed on for up to 120 s; ``is_first``: who made it ended before it had begun."""
-    begun = tmp_path / "begun"
+    begun, gone = tmp_path / "begun", tmp_path / "gone"
 
     def endless(path: str, file: object) -> None:
         begun.touch()
@@ -169,11 +169,12 @@ def test_it_ends_with_its_maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(onnx_file, "open_onnx", endless)
     if is_first:
         end = beside._end_without_reader
-        monkeypatch.setattr(beside, "_end_without_reader", lambda fd: (time.sleep(0.2), end(fd)))
+        monkeypatch.setattr(beside, "_end_without_reader", lambda fd: (wait_until(gone.exists), end(fd)))
     process = Beside(old(write_model(tmp_path / "m.onnx")))
     if not is_first:
         wait_until(begun.exists)
     os.close(process._reads)
+    gone.touch()
     wait_until(lambda: os.waitpid(process._process, os.WNOHANG)[0] != 0)
     assert begun.exists() != is_first
 

@@ -148,7 +148,7 @@ def test_a_refusal_ends_the_program(folder: Path) -> None:
     assert "--fallback would hand it to onnxruntime" in err
     assert "FlexNN did not run it" in err
     (folder / "threads.py").write_text(
-        f"import threading\nthreading.Thread(target=lambda: exec({OPENS!r})).start()\nthreading.Event().wait(60)\n"
+        f"import threading\nthreading.Thread(target=lambda: exec({OPENS!r})).start()\nthreading.Event().wait(600)\n"
     )
     assert launched(folder, "threads.py", status=2)[0] == ""
 

@@ -19,6 +19,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 import flexnn.ort as ours
 from flexnn.ort import logs
+from tests.support.hangs import HANG_SECONDS
 from tests.support.sessions import write_branched_model
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -184,10 +185,10 @@ def test_async_runs(path: str) -> None:
         done.set()
 
     session.run_async(None, FEED, callback, "data")
-    assert done.wait(30)
+    assert done.wait(HANG_SECONDS)
     done.clear()
     session.run_async(None, FEED | {"x": X[0]}, callback, None)
-    assert done.wait(30)
+    assert done.wait(HANG_SECONDS)
     assert alike(found[0][0], session.run(None, FEED))
     assert found[0][1:] == ("data", "")
     assert found[1][0] == []
@@ -204,9 +205,9 @@ def test_a_callback_that_ends_the_program_ends_no_other_run(path: str) -> None:
         sys.exit(3)
 
     session.run_async(None, FEED, ends, None)
-    assert first.wait(30)
+    assert first.wait(HANG_SECONDS)
     session.run_async(None, FEED, lambda *_: done.set(), None)
-    assert done.wait(30)
+    assert done.wait(HANG_SECONDS)
 
 
 def test_values_and_bindings(path: str) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.late import Moment
+
 LONG_SECONDS = 3
-"""Time that the thread which is waited for takes unless it is told to end."""
+"""Time in which a call that waits for the other thread must end, without that in which threads waited for a CPU."""
 
 
 class Stop(Exception):  # noqa: N818 (no error)
@@ -36,12 +38,15 @@ class Elsewhere:
     """Work of another thread, to which the system hands SIGALRM while the first one waits."""
 
     def __init__(self) -> None:
-        self.goes_on, self.is_over = threading.Event(), False
+        self.waits, self.goes_on = threading.Event(), threading.Event()
+        self.sent: Moment | None = None
 
     def __call__(self, *_: object) -> int:
+        self.waits.wait()
         threading.Event().wait(0.1)  # the first thread waits by now
+        self.sent = Moment()
         signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
-        self.is_over = not self.goes_on.wait(LONG_SECONDS)
+        self.goes_on.wait(20 * LONG_SECONDS)  # unless the call ends
         return 0
 
     def preadv(self, fd: int, buffers: Any, offset: int, flags: int = 0) -> int:
@@ -52,8 +57,11 @@ class Elsewhere:
 
     def interrupts(self, call: Callable[[], Any]) -> None:
         """Check that a call which waits for this ends."""
-        with pytest.raises(Stop):
-            call()
-        was_over = self.is_over
-        self.goes_on.set()
-        assert not was_over
+        try:
+            with pytest.raises(Stop):
+                self.waits.set()
+                call()
+            assert self.sent is not None
+            assert self.sent.since() < LONG_SECONDS
+        finally:
+            self.goes_on.set()

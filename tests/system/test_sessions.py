@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import itertools
 import logging
 import os
 import subprocess
@@ -74,6 +75,17 @@ def test_it_shrinks_before_the_next_run(
             assert len(caplog.messages) == 1
         else:  # a run of open shapes may ask for more, which may be given back after it
             assert all(text.endswith("left ") or "a run needs" in text for text in caplog.messages[1:])
+
+
+def test_what_the_program_gives_back_meanwhile_is_no_shortage(
+    opened: str, free: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look took a quarter away where the rest of the process had given memory back as a session opened."""
+    sizes = itertools.count(1 << 40, -MIB)
+    monkeypatch.setattr(Limits, "resident", lambda _: next(sizes))
+    with flexnn.Session(opened, "auto", 1) as session:
+        session._run.idle()  # type: ignore[attr-defined]
+        assert session.memory == (1 << 30) - (1 << 30) // 10
 
 
 def test_it_shrinks_between_runs(artifact: str, free: dict[str, int]) -> None:
