@@ -5,12 +5,21 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import flexnn
 from flexnn import garbage
 from flexnn.garbage import Uncollected
+from flexnn.graph import load_model
+from flexnn.regions import templates
+from flexnn.regions.record import Recorder
+from flexnn.regions.scope import Scope, Value
+from flexnn.regions.segment import Segment
 from tests.support.sessions import write_branched_model
 
 
@@ -95,3 +104,27 @@ def test_compiling_leaves_no_circles(tmp_path: Path, batch: int | str) -> None:
     gc.disable()
     flexnn.compile(path)
     assert gc.collect() < 20
+
+
+def test_binding_many_nodes_pauses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A speech network of 3,600 nodes was bound in 2.1 s, of which collections were 0.3."""
+    found: list[bool] = []
+    build = templates.build_segment
+
+    def noted(*arguments: Any) -> Segment:
+        found.append(gc.isenabled())
+        return build(*arguments)
+
+    for count in (10, garbage.NODES // templates.NODE_OBJECTS):
+        nodes = [helper.make_node("Relu" if i % 2 else "Neg", [f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
+        ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in ("v0", f"v{count}")]
+        onnx.save(helper.make_model(helper.make_graph(nodes, "g", ports[:1], ports[1:])), tmp_path / f"{count}.onnx")
+        model = load_model(str(tmp_path / f"{count}.onnx"))
+        with monkeypatch.context() as patched:
+            patched.setattr(templates, "build_segment", noted)
+            recorder = Recorder(model)
+            recorder.templates = templates.Templates(model.opset)
+            scope = Scope({"v0": Value((2, 4), np.dtype(np.float32))})
+            recorder.record(recorder.region, scope, recorder.region.all)
+        assert gc.isenabled()
+    assert found == [True, False]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from flexnn.garbage import Uncollected
 from flexnn.graph.element import singles
 from flexnn.graph.ir import DTYPE_NAMES, Array, Graph, Shape
 from flexnn.graph.late import Late
@@ -34,6 +35,8 @@ NUMBERS_MAX = 64
 """Most integers of a value that a template may take as sizes."""
 FOLDED_MAX = 8
 """Most other numbers of a value of which a template makes a constant: it then serves values of that shape alone."""
+NODE_OBJECTS = 4
+"""Internal nodes of which planning makes as many objects as binding makes of one of the model's."""
 SEGMENT_BYTES = 4 << 10
 """Bytes of a segment in Python, without its graph."""
 
@@ -321,7 +324,8 @@ class Templates:
         self._ask(before)
         self._vary(before, values)
         try:
-            template = _with_trail(region, remaining, values, names, is_settled, is_steady, self._opset)
+            with Uncollected(NODE_OBJECTS * remaining.bit_count()):
+                template = _with_trail(region, remaining, values, names, is_settled, is_steady, self._opset)
             segment = template.at(values)
         except (SizeError, TypeError):  # some operator computes with its sizes in a way that is not known here
             segment = None
