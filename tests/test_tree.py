@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "graph": {"quick_dataclass", "_core", "apart", "errors"},
     "artifact": {"quick_dataclass", "_core", "errors", "files", "garbage", "graph"},
     "planning": {"quick_dataclass", "_core", "errors", "garbage", "graph", "units"},
-    "regions": {"quick_dataclass", "errors", "graph"},
+    "regions": {"quick_dataclass", "errors", "garbage", "graph"},
     "measure": {"quick_dataclass", "_core", "artifact", "files", "graph", "median", "planning"},
     "model_files": {"errors"},
     "open_contents": {"artifact", "graph", "regions"},
