@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .ladder import Ladder
     from .pins import Pins
 
-FIRST_RUNG = 0.03
+FIRST_RUNG = 0.0316
 """Memory of a rung beyond the one that has room for finer slices, as a fraction of the smallest budget."""
 SPARE_ROWS, SPARE_PART = 2, 0.005
 """Steps of the tightest plan per further step that the second rung has room for: finer slices save more time than their
@@ -267,10 +267,12 @@ class VariantPlanner:
         rungs = least.nbytes, least.paired_bytes, least.sliced_bytes
         bytes_max = max(within - DRAFTING_BYTES, *(nbytes for nbytes in rungs if nbytes <= within))
         ladder, spare = self._ladder(), FIRST_RUNG * self.sliced_memory
-        tight = self._single_draft()
+        draft = self._tight_draft()
         if bytes_max >= least.paired_bytes:
-            tight = min(self._tight_draft(), tight, key=attrgetter("seconds"))  # few slices suit slow computing
-        draft = ladder.best_within(bytes_max, tight, spare, known, finely=finely)
+            draft = ladder.best_within(bytes_max, draft, spare, known, finely=finely)
+        if bytes_max < least.sliced_bytes and least.nbytes < least.paired_bytes:  # few slices suit slow computing
+            single = ladder.best_within(min(bytes_max, least.paired_bytes - 1), self._single_draft(), spare, known)
+            draft = single if bytes_max < least.paired_bytes else min(draft, single, key=attrgetter("seconds"))
         return ladder.for_phases(bytes_max, draft, self._in_phases)
 
     def plan_in_order(self, memory: int) -> Plan:

@@ -64,7 +64,7 @@ def test_bands_are_looked_for_where_they_could_be_faster() -> None:
     graph = CLASSICS["squeezenet1_1"]()
     whole = _whole(graph)
     planner = Planner(graph, Setting(FAST_DISK, threads=2))
-    plan = planner.plan(int(0.99 * whole.pinning_memory))
+    plan = planner.plan(int(0.95 * whole.pinning_memory))
     assert plan.is_streaming
     assert plan.predicted_ms == pytest.approx(whole.fastest_ms)
     assert "_forms" not in vars(planner)
