@@ -273,18 +273,16 @@ class FixedRun:
         """Make the planner for the machine as it is known now; return its plan, or the one of an earlier session."""
         options, parts = self._options, self._parts
         self._planner = Planner(self._graph, self._setting(), groups=groups)
-        if (
-            options.memory is None
-            or parts is None
-            or self._measuring
-            or groups is not None
-            or options.spill is not None
-        ):
+        if options.memory is None or parts is None or groups is not None or options.spill is not None:
             return self._plan_for(options.memory)
-        from .known_plans import plan_known
+        from .known_plans import plan_known, searched
 
         key = f"{parts.key} plan {options.memory} {options.output_sets} {options.deterministic}"
-        plan = plan_known(self._planner, options.memory, key)
+        if self._measuring:
+            plan = searched(self._planner, options.memory)
+            plan.decisions = None
+        else:
+            plan = plan_known(self._planner, options.memory, key)
         self._planner.rest()
         return plan
 

@@ -16,6 +16,8 @@ from flexnn.planning.decisions import read
 
 WORTH_MS = 4.0
 """Time of planning from which its outcome is kept."""
+SEARCHED_BYTES = 192 << 10
+"""Bytes of a budget beyond the smallest that are left to what a search leaves on the heap."""
 
 
 def plan_known(planner: Planner, memory: int, key: str) -> Plan:
@@ -27,8 +29,13 @@ def plan_known(planner: Planner, memory: int, key: str) -> Plan:
         plan = planner.follow(read(found), memory) if found else None
         if plan is not None:
             return plan
-    plan = planner.plan(memory)
+    plan = searched(planner, memory)
     if plan.decisions is not None and plan.plan_ms >= WORTH_MS:
         cache.write(key, plan.decisions.described())
     plan.decisions = None
     return plan
+
+
+def searched(planner: Planner, memory: int) -> Plan:
+    """Return the plan for ``memory`` bytes of a session that has just imported the search. Raises BudgetError."""
+    return planner.plan(min(memory, max(planner.minimum, memory - SEARCHED_BYTES))).but(memory=memory)
