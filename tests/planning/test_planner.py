@@ -105,8 +105,8 @@ def test_finer_slices_wait_for_memory(classic: tuple[str, Graph]) -> None:
 
 
 def test_the_smallest_budget_has_room_for_one_slice_at_once(classic: tuple[str, Graph]) -> None:
-    """Where a slice takes all of its room, half as many records are needed, and none is loaded beside one in use. With
-    room for two, loads are behind computing again.
+    """Slices that take all of their room need few records, and none is loaded beside one in use. With room for two,
+    loads are behind computing again.
     """
     _, graph = classic
     planner = Planner(graph, Setting(FAST_DISK, threads=2)).tightest
