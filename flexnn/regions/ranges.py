@@ -56,6 +56,8 @@ class Ranges:
         self._parts: dict[tuple[Region, int], _Part] = {}
         """Nodes that were lowered together, by each of them."""
         self._found: dict[tuple[Region, str], Range] = {}
+        self._doubted: set[tuple[Region, str]] = set()
+        """Values whose numbers follow from some that are the most that they can be: others may be larger for less."""
         self._depth = 0
 
     def note(self, region: Region, name: str, shape: Shape, array: Array | None = None) -> None:
@@ -63,10 +65,26 @@ class Ranges:
         if self._shapes.get((region, name)) != shape:
             self._shapes[region, name] = shape
             self._found.clear()
-        if array is None:
+        if array is None or (region, name) in self._doubted:
             self._known.pop((region, name), None)
         elif array.size <= FEW:
             self._known[region, name] = array
+
+    def doubt(self, region: Region, name: str) -> None:
+        """Note that the numbers that will be told of a value are only the most that they can be."""
+        self._doubt(region, {name})
+        self._found.clear()
+
+    def _doubt(self, region: Region, names: set[str]) -> None:
+        """Doubt values of a region, and all that its nodes make of them."""
+        for i, node in enumerate(region.nodes):
+            if names & region.reads[i]:
+                names.update(node.output)
+                for body in region.children.get(i, {}).values():
+                    self._doubt(body, names | {port.name for port in body.graph.inputs})
+        for name in names:
+            self._doubted.add((region, name))
+            self._known.pop((region, name), None)
 
     def meet(self, segment: Segment) -> None:
         """Note a segment, whose inner shapes follow from those of its inputs."""
@@ -141,7 +159,7 @@ class Ranges:
                 value = binder.value(name) if name else None
                 if isinstance(value, Const):
                     self._shapes.setdefault((region, name), value.shape)
-                    if value.nbytes <= FEW * 8:
+                    if value.nbytes <= FEW * 8 and (region, name) not in self._doubted:
                         self._known.setdefault((region, name), value.load().reshape(value.shape))
                 elif value is not None:
                     self._shapes.setdefault((region, name), binder.graph.tensors[value].shape)

@@ -215,6 +215,7 @@ class Ahead(OpenShapesRun):
             return np.ones(array.shape, np.bool_)
         if most is None or (most > MOST).any():
             return np.full(array.shape, GUESS * self._seen if array.dtype.kind in "iu" else 1).astype(array.dtype)
+        self._ranges.doubt(region, name)
         return np.array(most).astype(array.dtype)
 
     # ---- operators that numpy computes ----

@@ -17,8 +17,10 @@ from flexnn.session import open_for_tests
 from tests.support.regions import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 node = helper.make_node
-SEEDS = 0, 8, 12, 22, 34, 109
-"""Graphs with stacks, counted outputs, branches of other shapes, loops that change shapes, and operators of numpy."""
+SEEDS = 0, 8, 12, 22, 34, 109, 8002
+"""Graphs with stacks, counted outputs, branches of other shapes, loops that change shapes, operators of numpy, and a
+size that grows as a count falls.
+"""
 Feed = dict[str, Array]
 
 
