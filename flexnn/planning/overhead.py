@@ -27,7 +27,7 @@ READER_BYTES = 16 << 10
 """Resident stack of each of the other two readers."""
 GROUPING_BYTES = 192 << 10
 """Imports and heap memory of planning in groups: 0.03 to 0.16 MiB measured."""
-MEASURING_BYTES = 768 << 10
+MEASURING_BYTES = 512 << 10
 """Memory that a session keeps of measuring the machine: 0.3 to 0.9 MiB more than sessions that find a profile."""
 
 PART_NAMES = {

@@ -275,11 +275,11 @@ class FixedRun:
         self._planner = Planner(self._graph, self._setting(), groups=groups)
         if options.memory is None or parts is None or groups is not None or options.spill is not None:
             return self._plan_for(options.memory)
-        from .known_plans import plan_known, searched
+        from .known_plans import MEASURED_BYTES, plan_known, searched
 
         key = f"{parts.key} plan {options.memory} {options.output_sets} {options.deterministic}"
         if self._measuring:
-            plan = searched(self._planner, options.memory)
+            plan = searched(self._planner, options.memory, beside=MEASURED_BYTES)
             plan.decisions = None
         else:
             plan = plan_known(self._planner, options.memory, key)

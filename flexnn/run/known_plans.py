@@ -16,8 +16,10 @@ from flexnn.planning.decisions import read
 
 WORTH_MS = 4.0
 """Time of planning from which its outcome is kept."""
-SEARCHED_BYTES = 192 << 10
-"""Bytes of a budget beyond the smallest that are left to what a search leaves on the heap."""
+SEARCHED_BYTES, MEASURED_BYTES = 192 << 10, 128 << 10
+"""Bytes of a budget beyond the smallest that are left to what a search leaves on the heap, and to what measuring does
+beyond the bytes that are counted for it.
+"""
 
 
 def plan_known(planner: Planner, memory: int, key: str) -> Plan:
@@ -36,6 +38,9 @@ def plan_known(planner: Planner, memory: int, key: str) -> Plan:
     return plan
 
 
-def searched(planner: Planner, memory: int) -> Plan:
-    """Return the plan for ``memory`` bytes of a session that has just imported the search. Raises BudgetError."""
-    return planner.plan(min(memory, max(planner.minimum, memory - SEARCHED_BYTES))).but(memory=memory)
+def searched(planner: Planner, memory: int, *, beside: int = 0) -> Plan:
+    """Return the plan for ``memory`` bytes of a session that has just imported the search, and left ``beside`` bytes on
+    the heap before. Raises BudgetError.
+    """
+    room = max(planner.minimum, memory - SEARCHED_BYTES - beside)
+    return planner.plan(min(memory, room)).but(memory=memory)
