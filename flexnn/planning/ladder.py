@@ -284,7 +284,7 @@ class Ladder:
 
     def _placed(self, placement: int, drafts: list[_Unplaced], bytes_max: int, best: Draft) -> Draft:
         """Return the best of ``best`` and of ``drafts`` with addresses. The first of them (the tightest plan if there
-        is none) is improved and tried, too.
+        is none, which may take more bytes than that of the first placement) is improved and tried, too.
         """
         drafting = self._draftings(placement)
         at_once = SLICES_IN_ROOM[0] if bytes_max >= self._least.paired_bytes else 1
@@ -300,7 +300,8 @@ class Ladder:
             if seconds >= best.seconds * WORTH_PLACING:
                 break
             for from_top in (False, True) if rank < FROM_TOP else (False,):
-                best = drafting.place_faster(choices, working_bytes, best.seconds, from_top=from_top) or best
+                placed = drafting.place_faster(choices, working_bytes, best.seconds, from_top=from_top)
+                best = placed if placed is not None and placed.nbytes <= bytes_max else best
         return best
 
     def _chosen(self, recipe: _Recipe, order: NDArray[np.int32], bytes_max: int) -> _Unplaced | None:

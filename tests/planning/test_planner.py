@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import weakref
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -114,6 +115,14 @@ def test_the_smallest_budget_has_room_for_one_slice_at_once(classic: tuple[str, 
     single, paired = planner.plan(planner.minimum), planner.plan(planner.paired_memory)
     assert planner._single_draft().rows < planner._tight_draft().rows
     assert paired.predicted_ms <= single.predicted_ms <= 2 * paired.predicted_ms
+
+
+def test_no_draft_takes_more_than_its_budget() -> None:
+    """The tightest one of another placement may: a recogniser's took five steps more, and its runs were refused."""
+    planner = VariantPlanner(CLASSICS["resnet152"](), Setting(FAST_DISK, threads=2))
+    slow = replace(planner._single_draft(), seconds=math.inf)
+    assert planner._ladder()._placed(0, [], slow.nbytes - 1, slow) is slow
+    assert planner._ladder()._placed(0, [], slow.nbytes, slow) is not slow
 
 
 def test_rungs_that_fall_behind_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
