@@ -42,9 +42,7 @@ FOLDED_BYTES = 128 << 10
 FOLDED_BYTES_ALL = 1 << 20
 """Most bytes of all constants that binding makes in a run, beside those of FEW_BYTES."""
 FOLDED_RANGE = 4
-"""Times that a constant may be above these bytes at other sizes of a template that folds it, and below them at other
-sizes of a template that has the run compute it.
-"""
+"""Times that a constant may be above these bytes at other sizes of a template that folds it."""
 FEW_BYTES = 4 << 10
 _WEIGHED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 
@@ -246,7 +244,8 @@ class Binder:
     def _takes(self, sizes: Sequence[int]) -> bool:
         """Whether constants of these bytes, which may be sizes (graph/sizes.py), may be made in a run; count them."""
         for nbytes in sizes:
-            if not _within(nbytes, FEW_BYTES if self.folded_bytes > FOLDED_BYTES_ALL else FOLDED_BYTES):
+            most = FEW_BYTES if self.folded_bytes > FOLDED_BYTES_ALL else FOLDED_BYTES
+            if not _at_most(nbytes, most, FOLDED_RANGE * most):
                 return False
             self.folded_bytes += getattr(nbytes, "value", nbytes)
         return True
@@ -323,17 +322,19 @@ def _is_weighed(node: ModelNode, inputs: Sequence[Const | None]) -> bool:
 
 
 def _is_operand(value: Const) -> bool:
-    """Whether a constant is made of sizes, or so small that lowerings read it as it is."""
-    return is_sizes(value) or value.nbytes <= OPERAND_BYTES
+    """Whether a constant is made of sizes, or so small that lowerings read it as it is. What takes a larger one as a
+    tensor serves small ones as well.
+    """
+    return is_sizes(value) or _at_most(value.nbytes, OPERAND_BYTES, OPERAND_BYTES)
 
 
-def _within(nbytes: int, most: int) -> bool:
-    """Whether a constant takes at most so many bytes. A template decides it for its own sizes, and serves others until
-    their bytes are FOLDED_RANGE times beyond ``most`` on the other side.
+def _at_most(nbytes: int, most: int, limit: int) -> bool:
+    """Whether a constant takes at most so many bytes. A template decides it for its own sizes, and serves others: those
+    of at most ``limit`` bytes where it makes the constant, all where the run does.
     """
     if getattr(nbytes, "value", nbytes) <= most:
-        return nbytes <= most * FOLDED_RANGE
-    return nbytes * FOLDED_RANGE <= most
+        return nbytes <= limit
+    return False
 
 
 def refuse_unknown(graph: ModelGraph) -> None:

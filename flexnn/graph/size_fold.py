@@ -115,14 +115,6 @@ class LateSource:
         return ArraySource(self.load()).key
 
     @property
-    def uniform(self) -> float | None:
-        """The one number that all are, where the operator says so."""
-        if self.node.op_type != "ConstantOfShape":
-            return None
-        value = self.node.attrs.get("value")
-        return float(np.asarray(value.source.load()).reshape(-1)[0]) if isinstance(value, Constant) else 0.0
-
-    @property
     def same(self) -> int | None:
         """The number, maybe a size, that all are, where the operator says so."""
         first = self.inputs[0] if self.inputs else None

@@ -171,13 +171,6 @@ def same(source: WeightSource | None) -> int | None:
     return getattr(source, "same", None)
 
 
-def uniform(source: WeightSource | None) -> float | None:
-    """Return the one number that numbers which depend on sizes all are; None where there are others, or none known."""
-    while isinstance(source, ShapedSource):
-        source = source.base
-    return getattr(source, "uniform", None)
-
-
 @quick_dataclass(frozen=True, slots=True)
 class MadeSource:
     """Many numbers that a node makes out of few; they are made whenever they are asked for."""

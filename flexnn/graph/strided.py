@@ -44,12 +44,12 @@ def same_shape(a: Shape, b: Shape) -> bool:
 def is_contiguous(shape: Shape, strides: Shape) -> bool:
     """Row-major without gaps; strides of dimensions of size 1 do not matter."""
     expected = contiguous_strides(shape)
-    return all(alike(s, e) or d == 1 for d, s, e in zip(shape, strides, expected, strict=True))
+    return all(alike(s, e) or alike(d, 1) for d, s, e in zip(shape, strides, expected, strict=True))
 
 
 def fits_inner(shape: Shape, strides: Shape) -> bool:
     """Whether the innermost dimension is contiguous."""
-    return not shape or alike(strides[-1], 1) or shape[-1] == 1
+    return not shape or alike(strides[-1], 1) or alike(shape[-1], 1)
 
 
 def broadcast(a: Shape, b: Shape) -> Shape | None:
@@ -194,7 +194,7 @@ def reshape_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None
     left, step = 1, 1
     result = [0] * len(target)
     for j in range(len(target) - 1, -1, -1):
-        if left == 1 and target[j] > 1:
+        if same(left, 1) and not same(target[j], 1):
             group = groups.pop()
             left, step = prod(shape[i] for i in group), strides[group[-1]]
         result[j] = step

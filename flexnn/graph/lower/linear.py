@@ -101,7 +101,7 @@ def _few_batches(ctx: Context, a: Value, b: Value) -> tuple[Value, Value]:
     """The operands, expanded if they broadcast in more alternating runs of dimensions than the core walks (2)."""
     batches = ctx.shape(a)[:-2], ctx.shape(b)[:-2]
     batch = broadcast(*batches)
-    if batch is None:
+    if batch is None or len(batch) < 3:  # two dimensions are two runs at most, whatever their sizes are
         return a, b
     own = [(1,) * (len(batch) - len(s)) + s for s in batches]
     kinds = [(x == 1, y == 1) for x, y, d in zip(*own, batch, strict=True) if d > 1]

@@ -13,6 +13,7 @@ from ..build import panels_of
 from ..ir import Graph, Node
 from ..operators import has_panels
 from ..sources import ArraySource
+from ..strided import same_shape
 from .affine import channel_values
 from .rewrite import Rewriter, operands
 
@@ -47,7 +48,7 @@ def _binary(node: Node | None, *kinds: str) -> Node | None:
 
 
 def _same_shape(uses: Rewriter, x: int, node: Node) -> bool:
-    return uses.shape(x) == uses.shape(node.outputs[0])
+    return same_shape(uses.shape(x), uses.shape(node.outputs[0]))
 
 
 def _constant_clip(uses: Rewriter, node: Node) -> None:

@@ -96,11 +96,11 @@ def merge_branches(graph: Graph) -> None:
 
 def _merged(uses: Rewriter, node: Node, first: int, second: int) -> PanelSource | None:
     """The panels of the convolution ``first``, which adds ``second``, too; None where it cannot."""
-    if uses.shape(first) != uses.shape(second):
-        return None
     large = _convolution(uses, first, node)
     small = large and (_convolution(uses, second, node) or _vector(uses, second, node, large))
     if large is None or small is None or small.source != large.source or not _alike(large, small):
+        return None
+    if uses.shape(first) != uses.shape(second):
         return None
     place = large.pads[0] - small.pads[0], large.pads[1] - small.pads[1]
     if any(not 0 <= at <= large.panels.shape[2 + i] - small.panels.shape[2 + i] for i, at in enumerate(place)):

@@ -19,7 +19,7 @@ from ..late import Transposed
 from ..operators import OPERATORS, Operator
 from ..operators.record import Order
 from ..sources import MappedSource, ShapedSource, depends
-from ..strided import alike
+from ..strided import alike, same_shape
 
 Perm = tuple[int, ...]
 Stored = tuple[int, Perm]
@@ -109,7 +109,7 @@ class _Layout:
         for i, axis in enumerate(want):
             move[axis] = perm[i]
         source = self.new.tensors[tensor]
-        if tuple(move) == _identity(len(move)) and shape == source.shape:
+        if tuple(move) == _identity(len(move)) and same_shape(shape, source.shape):
             return tensor
         key = tensor, tuple(move)
         if key not in self.moved:

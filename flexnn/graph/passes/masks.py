@@ -12,7 +12,7 @@ import numpy as np
 
 from ..build import NO_ACT, add_array, constant_value
 from ..ir import Array, Node
-from ..sources import ArraySource, uniform
+from ..sources import ArraySource
 from .rewrite import Rewriter, only, operands, scaled
 
 HIDDEN_MAX = -1e9
@@ -138,12 +138,11 @@ def masked(uses: Rewriter, tensor: int) -> tuple[int, list[Mask]]:
 
 def causal_past(uses: Rewriter, masks: list[Mask], tokens: int, keys: int) -> int | None:
     """Number of keys before the first query, where the mask hides exactly the keys after each query; else None."""
-    if len(masks) != 1 or tokens > keys:
+    if len(masks) != 1:
         return None
     kind, tensor, hides, _ = masks[0]
-    same = uniform(uses.graph.weights[weight].source) if (weight := uses.graph.tensors[tensor].weight) >= 0 else None
-    if same is not None and tokens > 1:  # it hides all keys, or none: the numbers need not be made
-        return None
+    if uses.graph.tensors[tensor].weight < 0 or uses.is_sized(tensor) or tokens > keys:
+        return None  # sizes are looked at last: of masks that a run makes they decide nothing
     shape = uses.shape(tensor)
     if shape[-2:] != (tokens, keys) or prod(shape[:-2]) != 1:
         return None
