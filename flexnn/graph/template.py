@@ -131,6 +131,17 @@ class Template:
         """The template with its nodes (graph/like_template.py)."""
         return self
 
+    def is_least(self, values: Numbers) -> bool:
+        """Return whether no other order of the nodes is known to keep less alive at these sizes."""
+        from .orders import is_least  # sessions without a limit do without
+
+        nodes, roots = self.complete.nodes, self.find_columns()[3].tolist()
+        nbytes, _ = self.extents(values)
+        given = {*self.complete.inputs, *self.complete.outputs_at}
+        still = [i in given or tensor[6] >= 0 for i, tensor in enumerate(self.complete.tensors)]
+        nbytes[np.array(roots)[still]] = 0  # they lie elsewhere whatever the order is
+        return is_least([(node.inputs, node.outputs) for node in nodes], roots, nbytes)
+
     def find_columns(self) -> Columns:
         """Return the tensors as ``_core.trail_extents`` takes them."""
         if self.columns is None:

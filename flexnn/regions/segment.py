@@ -65,7 +65,14 @@ class Segment:
     numbers: Numbers | None = None
     """All numbers of the template's trail."""
     bind: Callable[[], Graph] | None = None
-    """Function that binds it; None: ``graph`` is what binding would make."""
+    """Function that binds it; None: ``graph`` is what binding would make, or as good."""
+
+    @property
+    def is_best(self) -> bool:
+        """Whether binding would make nothing better than ``graph``, as far as that is looked at."""
+        if self.bind is None:
+            return True
+        return self.template is not None and self.numbers is not None and self.template.is_best(self.numbers)
 
     @property
     def graph(self) -> Graph:

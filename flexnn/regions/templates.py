@@ -160,9 +160,13 @@ class SegmentTemplate:
         if found is None:
             found = numbers_at(replay, given_numbers(self.names, self.sized, self.known, values))
         sizes = self.template.taken(found)
-        if sizes is None or (is_best and not replay.is_best(sizes)):
+        if sizes is None or (is_best and not self.is_best(sizes)):
             return None
         return self.of(values, sizes)
+
+    def is_best(self, sizes: Numbers) -> bool:
+        """Return whether binding to these sizes would find nothing better, as far as that is looked at."""
+        return self.template.replay.is_best(sizes) and self.template.is_least(sizes)
 
     def of(self, values: Mapping[str, Value], sizes: Numbers) -> Segment | None:
         """Return the segment for these values, which give all these numbers; None where an operator cannot take
@@ -362,9 +366,9 @@ class Templates:
         return self._stored
 
     def _rebinds(self, segment: Segment, key: Key, values: dict[str, Value]) -> None:
-        """Let a segment whose nodes may stand in another order know how it is bound."""
+        """Let a segment whose nodes may have to stand in another order know how it is bound."""
         template, numbers = segment.template, segment.numbers
-        if self.keeps_best or template is None or numbers is None or template.template.replay.is_best(numbers):
+        if self.keeps_best or template is None or numbers is None:
             return
         settled = {fact[0]: fact[4] for fact in key.facts}
         steady = {fact[0]: fact[5] for fact in key.facts}

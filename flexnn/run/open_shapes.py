@@ -253,7 +253,7 @@ class OpenShapesRun:
     def rebudget(self, memory: int | None) -> None:
         """Plan the stretches of the last run again for another budget, or close them where they do not fit."""
         self._repeats = None
-        if memory is not None and any(segment.segment.bind is not None for segment in self._open.segments):
+        if memory is not None and not all(segment.segment.is_best for segment in self._open.segments):
             for key in list(self._first):  # their nodes do not stand in the order that needs least
                 self._drop(key)
         try:
