@@ -60,6 +60,8 @@ NODES_KEPT = 300
 """Most nodes of forms whose planners are kept."""
 PACES = 1.1
 """Largest factor between the paces (``VariantPlanner.pace``) of now and of when a plan was decided."""
+NO_PLAN = ValueError, IndexError, AssertionError
+"""What decisions raise that do not fit a graph."""
 AS_FAST = 1 + 1e-9
 """Time as a multiple of the fastest kernels' at which activations are left whole."""
 
@@ -393,12 +395,25 @@ class Planner:
             return None
         if not resized and not 1 / PACES <= decisions.pace / self._whole.pace <= PACES:
             return None
-        with Uncollected(len(self._graph.nodes)), contextlib.suppress(ValueError, IndexError, AssertionError):
+        with Uncollected(len(self._graph.nodes)), contextlib.suppress(*NO_PLAN):
             plan = self._variant_of(decisions).follow(decisions, memory, resized=resized)
             self._forget()
             return plan and plan.but(minimum_memory=lambda: self.minimum)
         self._forget()
         return None
+
+    def in_form(self, decisions: Decisions, memory: int) -> Plan | None:
+        """Return the plan for ``memory`` bytes of the form of the graph that decisions name, which were made for other
+        sizes or bytes; None where that form needs more, or is none of the graph's.
+        """
+        if self._setting.spills or (self._setting.deterministic and decisions.regions is not None):
+            return None
+        plan = None
+        with Uncollected(len(self._graph.nodes)), contextlib.suppress(*NO_PLAN, BudgetError):
+            plan = self._variant_of(decisions).plan(memory)
+        self._forget()
+        facts = {"memory": memory, "bound_ms": decisions.bound_ms, "decisions": None}
+        return plan and plan.but(minimum_memory=lambda: self.minimum, **facts)
 
     def _variant_of(self, decisions: Decisions) -> VariantPlanner:
         """Return the planner of the form that was decided. Raises ValueError, IndexError or AssertionError."""

@@ -296,6 +296,21 @@ class BoundSegments:
         segment.is_measured = True
         return True
 
+    def in_form(self, segment: BoundSegment, own: int) -> bool:
+        """Plan a segment for ``own`` bytes in the form of the graph that the last search for a plan of its kind chose;
+        return whether that makes a plan.
+        """
+        found = self._decided.get(segment.kind)
+        if found is None or found.decisions is None or found.holds is not None or self._rewrite:
+            return False
+        io = self.io_bytes(segment)
+        plan = segment.planner.in_form(found.decisions, own + io)
+        if plan is None:
+            return False
+        segment.holds = None
+        self._take(segment, plan, own, io)
+        return True
+
     def _planned_larger(self, segment: BoundSegment, own: int) -> bool:
         """Plan for the largest sizes that segments of the same template had, or somewhat larger ones, if that fits into
         ``own`` bytes and serves this segment; return whether.

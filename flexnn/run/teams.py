@@ -129,11 +129,7 @@ class Teams(Arena):
         for number, segment in enumerate(lacking):
             if self.segments.follow(segment):
                 continue
-            planned = [other for other in segments_of(team) if other.base is not None]
-            working = max((other.shared_bytes for other in planned), default=0)
-            working -= segment.loop.held_bytes if segment.loop is not None else 0
-            most = BASE_BYTES + self.segments.stacks_bytes + working + memory - self._team_bytes(team)
-            most += segment.kept_bytes - DECIDED * ROW_BYTES * segment.nodes  # its plan counts the nodes again
+            most = self._most_of(team, segment, memory)
             if self._planned_like_last(segment, most):
                 continue
             rest = to_come + sum(map(weight_bytes, lacking[number:]))
@@ -163,6 +159,29 @@ class Teams(Arena):
             with contextlib.suppress(BudgetError):
                 self.segments.planned(segment, most, {})
         return segment.base is not None
+
+    def _plan_in_form(self, team: Sequence[ReadyStretch]) -> bool:
+        """Plan the only segment of a team again, whose plan does not fit, in all that is left and in the form that was
+        chosen for other sizes: to search all forms may take longer than binding. Return whether that makes a plan.
+        """
+        memory, segments = self.segments.memory, segments_of(team)
+        if memory is None or len(segments) != 1 or segments[0].loop is not None or self._is_crowded:
+            return False
+        segment = segments[0]
+        base, segment.base = segment.base, None
+        most = self._most_of(team, segment, memory)
+        if self.segments.in_form(segment, most):
+            return True
+        segment.base = base
+        return False
+
+    def _most_of(self, team: Sequence[ReadyStretch], segment: BoundSegment, memory: int) -> int:
+        """Return the most bytes that the plan of a segment without one may have in a budget, beside its team's."""
+        planned = [other for other in segments_of(team) if other.base is not None]
+        working = max((other.shared_bytes for other in planned), default=0)
+        working -= segment.loop.held_bytes if segment.loop is not None else 0
+        most = BASE_BYTES + self.segments.stacks_bytes + working + memory - self._team_bytes(team)
+        return most + segment.kept_bytes - DECIDED * ROW_BYTES * segment.nodes  # its plan counts the nodes again
 
     def _weights_to_come(self, team: Sequence[ReadyStretch]) -> int:
         """Return the bytes of weights that a run's nodes behind a team read: none where it is all of the run."""
