@@ -265,6 +265,8 @@ class Templates:
         self._stored: Table[Sequence[StoredTemplate]] = Table()
         self.is_closed = False
         """Whether none are kept any more."""
+        self.may_trace = True
+        """Whether there is memory for tracing new ones."""
         self.traces: list[Trace] | None = None
         """Templates that were traced, if they are to be kept."""
 
@@ -324,6 +326,8 @@ class Templates:
         if segment is not None:
             self._rebinds(segment, before, {name: values[name] for name in names})
             return segment
+        if not self.may_trace:
+            return build_segment(region, remaining, values, is_settled, is_steady, self._opset)
         marks = Marks.of(region)
         self._ask(before)
         self._vary(before, values)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from flexnn.regions import Recorder, Segment
+from flexnn.regions.region import Nodes, Region
+from flexnn.regions.scope import Scope
+from flexnn.regions.stretch import Stretch
 from flexnn.regions.templates import Stored, Templates
 
 from .segments import BoundSegments
@@ -14,12 +19,47 @@ class LackingRecorder(Recorder):
     def __init__(self, segments: BoundSegments) -> None:
         super().__init__(segments.stored.model)
         self._segments = segments
+        self.has_read = False
+        """Whether the templates of the artifact were read for a stretch."""
+        self.may_read = True
+        """Whether they may be."""
+        self.left: Callable[[int], int | None] = lambda live_bytes: None
+        """Function that says what a budget leaves beside what is open and live values; None: there is no limit, or
+        nothing runs.
+        """
+
+    def record(self, region: Region, scope: Scope, remaining: Nodes) -> Stretch:
+        """Return the stretch that begins with the remaining nodes. Where no templates are kept, and the budget leaves
+        room to read those of the artifact, they are read for this once: to bind takes several times as long.
+        """
+        may_read = self.templates is None and self.may_read
+        left = self.left(sum(scope[name].nbytes for name in scope)) if may_read else None
+        if left is None or not self._segments.may_read_templates(left):
+            return super().record(region, scope, remaining)
+        self.has_read = True
+        self.keep_templates(wanted=True)
+        assert self.templates is not None
+        self.templates.may_trace = False
+        try:
+            stretch = super().record(region, scope, remaining)
+            for segment in stretch.tape.segments:
+                segment.leave_template()
+        finally:
+            self.templates.close()
+            self.keep_templates(wanted=False)
+        return stretch
+
+    def read_no_more(self) -> bool:
+        """Bind from now on where no templates are kept; return whether that is new, and templates were read."""
+        was_read, self.has_read, self.may_read = self.has_read, False, False
+        return was_read
 
     def keep_templates(self, *, wanted: bool) -> None:
         """Keep templates of segments from now on, or none."""
         self.templates = (self.templates or Templates(self.model.opset, self._stored)) if wanted else None
         if self.templates is not None:
             self.templates.keeps_best = self._segments.memory is not None
+            self.templates.may_trace = self._segments.may_trace
         self._segments.templates = self.templates
 
     def renew_templates(self) -> None:

@@ -72,6 +72,7 @@ class OpenShapesRun:
         self._open = self.stretches = OpenStretches(file, options, home)
         self._hold = self._open.hold
         self._recorder = self.new_recorder()
+        self._recorder.left = self._open.left
         self._recorder.keep_templates(wanted=options.memory is None)
         self._root = self._recorder.region
         self._results = Outputs(reuse=options.reuse_outputs)
@@ -168,7 +169,9 @@ class OpenShapesRun:
                 break
             except BudgetError as error:
                 refused = error.with_traceback(None)  # whose frames hold the values of the run
-            if not self._open.crowd():
+            if self._recorder.read_no_more():  # nodes may have to stand in the order that binding finds
+                self._drop_all()
+            elif not self._open.crowd():
                 raise self._named(refused, inputs)
         if self._open.has_more:
             self._open.has_more = False
@@ -196,9 +199,7 @@ class OpenShapesRun:
         beside = segments.model_bytes + BASE_BYTES + sum(array.nbytes for array in inputs)
         if memory is None or not segments.may_hold_templates(memory - beside):
             return
-        for key in list(self._first):
-            self._drop(key)
-        self._open.close_all()
+        self._drop_all()
         self._recorder.keep_templates(wanted=True)
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
@@ -261,6 +262,7 @@ class OpenShapesRun:
             self._open.rebudget(memory)
         finally:
             self._recorder.keep_templates(wanted=self.memory is None)
+            self._recorder.may_read = True
 
     def watch(self, look: Callable[[], None] | None) -> None:
         """Have a function called every 20 ms of runs; what it raises breaks the run off. None: no more."""
@@ -392,6 +394,12 @@ class OpenShapesRun:
 
     def _is_used(self, stretch: Stretch) -> bool:
         return self._open.is_used(stretch) or any(map(self._is_used, stretch.following.values()))
+
+    def _drop_all(self) -> None:
+        """Forget and close all stretches."""
+        for key in list(self._first):
+            self._drop(key)
+        self._open.close_all()
 
     def _drop(self, key: Hashable) -> None:
         """Forget the first stretch of a region and all that follow it."""
