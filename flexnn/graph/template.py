@@ -138,8 +138,9 @@ class Template:
         nodes, roots = self.complete.nodes, self.find_columns()[3].tolist()
         nbytes, _ = self.extents(values)
         given = {*self.complete.inputs, *self.complete.outputs_at}
-        still = [i in given or tensor[6] >= 0 for i, tensor in enumerate(self.complete.tensors)]
-        nbytes[np.array(roots)[still]] = 0  # they lie elsewhere whatever the order is
+        for i, tensor in enumerate(self.complete.tensors):
+            if i in given or tensor[6] >= 0:
+                nbytes[roots[i]] = 0  # it lies elsewhere whatever the order is
         return is_least([(node.inputs, node.outputs) for node in nodes], roots, nbytes)
 
     def find_columns(self) -> Columns:

@@ -61,7 +61,7 @@ NODES_KEPT = 300
 PACES = 1.1
 """Largest factor between the paces (``VariantPlanner.pace``) of now and of when a plan was decided."""
 NO_PLAN = ValueError, IndexError, AssertionError
-"""What decisions raise that do not fit a graph."""
+"""Errors that decisions raise which do not fit a graph."""
 AS_FAST = 1 + 1e-9
 """Time as a multiple of the fastest kernels' at which activations are left whole."""
 

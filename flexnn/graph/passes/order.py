@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..build import VIEWS
-from ..ir import Graph
+from ..ir import Array, Graph
 from ..orders import Orders
 
 
@@ -25,7 +25,7 @@ def _makers(graph: Graph) -> dict[int, int]:
     return {i: k for k, node in enumerate(graph.nodes) for i in node.outputs}
 
 
-def _grouped(graph: Graph) -> tuple[Orders, np.ndarray]:
+def _grouped(graph: Graph) -> tuple[Orders, Array]:
     """Return the orders of a graph whose values have no storage yet, and the bytes of each group: values that will
     share storage because views connect them. Inputs, outputs and constants count nothing: they lie elsewhere whatever
     the order is. Sizes (graph/sizes.py) are looked at without making conditions of them.
@@ -43,10 +43,14 @@ def _grouped(graph: Graph) -> tuple[Orders, np.ndarray]:
             for i in node.inputs:
                 parent[find(i)] = find(node.outputs[0])
     own = [int(getattr(tensor.nbytes, "value", tensor.nbytes)) for tensor in graph.tensors]
-    nbytes = np.zeros(len(own), np.int64)
-    np.maximum.at(nbytes, [find(i) for i in range(len(own))], own)
     given = {*graph.inputs, *graph.outputs}
-    nbytes[[find(i) for i, tensor in enumerate(graph.tensors) if tensor.weight >= 0 or i in given]] = 0
+    most = [0] * len(own)
+    for i, size in enumerate(own):
+        most[find(i)] = max(most[find(i)], size)
+    for i, tensor in enumerate(graph.tensors):
+        if tensor.weight >= 0 or i in given:
+            most[find(i)] = 0
+    nbytes = np.array(most, np.int64)
     touched = [sorted({find(i) for i in (*node.inputs, *node.outputs)}) for node in graph.nodes]
     maker = _makers(graph)
     needs = [[maker[i] for i in node.inputs if i in maker] for node in graph.nodes]
