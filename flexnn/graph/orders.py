@@ -62,7 +62,7 @@ class Orders:
         return int(np.cumsum(changes).max(initial=0))
 
     def greedy(self, nbytes: Array) -> list[int]:
-        """Return the order that always takes the ready node that adds least to the live bytes, the earlier of equals."""
+        """Return the order that takes the ready node that adds least to the live bytes, the earlier one of equals."""
         count, left, users, own = list(self.waits), list(self.users), self.users, nbytes.tolist()
 
         def cost(k: int) -> int:

@@ -60,6 +60,22 @@ def test_a_smaller_budget_takes_none_of_a_larger_one(planner: Planner) -> None:
     assert other(planner).follow(plan.decisions, planner.minimum) is None
 
 
+def test_the_form_of_a_larger_budget_is_planned_for_less(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No form is searched for; a form that does not fit makes no plan."""
+    memory, least = int(1.4 * planner.minimum), int(1.3 * planner.minimum)
+    decisions = planner.plan(memory).decisions
+    assert decisions is not None
+    again = other(planner)
+    with monkeypatch.context() as patch:
+        patch.setattr(Planner, "_forms", property(lambda _: pytest.fail("forms are searched for")))
+        plan = again.in_form(decisions, least)
+    assert plan is not None
+    assert plan.session_bytes <= plan.memory == least
+    assert len(plan.program.nodes) == len(planner.plan(memory).program.nodes)
+    plan.check()
+    assert again.in_form(decisions, planner.minimum // 2) is None
+
+
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_a_machine_of_other_rates_decides_anew(planner: Planner, factor: float) -> None:
     memory = int(1.5 * planner.minimum)
