@@ -4,7 +4,8 @@ python -m bench.peers first            the eight classics and ten trained models
 python -m bench.peers first silero_vad lac
 
 Columns: milliseconds from opening to the first result, and of the whole process with its imports, of onnxruntime's and
-FlexNN's, medians of turns; FlexNN's over onnxruntime's. Each of FlexNN's processes has a new cache folder.
+FlexNN's, medians of turns; FlexNN's over onnxruntime's. Each of FlexNN's processes has a new cache folder. Below them:
+the geometric mean of these ratios, and those that half and 95 % of the models do not exceed.
 """
 
 from __future__ import annotations
@@ -103,5 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_json(options.json, rows)
     means = [geometric_mean([row["ratios"][i] for row in rows]) for i in range(2)]
     grid.add_row("geometric mean", "", "", *(f"{mean:.2f}" for mean in means))
+    for part in (0.5, 0.95):
+        found = [np.quantile([row["ratios"][i] for row in rows], part, method="higher") for i in range(2)]
+        grid.add_row(f"{part:.0%} of the models", "", "", *(f"{one:.2f}" for one in found))
     tables(options.json).print(grid)
     return 0

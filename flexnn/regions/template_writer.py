@@ -28,7 +28,7 @@ from .templates import SegmentTemplate, Trace
 
 ARRAY_BYTES_MAX = 1 << 20
 """Most bytes of an array in a template; those with larger ones are not stored."""
-BYTES_MAX, NODE_BYTES, LARGEST = 2 << 20, 1 << 10, 7 << 19
+BYTES_MAX, NODE_BYTES, LARGEST = 3 << 20, 1 << 10, 7 << 19
 """Most bytes of all templates of a model, or so many for each of its nodes where that is more, but never more than
 readers take (4 MiB; these are estimates). A node takes 0.9 KB in a template; those traced last are left out.
 """

@@ -17,7 +17,7 @@ import flexnn
 from flexnn.artifact import open_artifact
 from flexnn.artifact.model_section import StoredModel
 from flexnn.artifact.stored_source import StoredSource
-from flexnn.regions import Recorder
+from flexnn.regions import Recorder, template_writer
 from flexnn.regions.scope import Scope, Value, is_few
 from flexnn.regions.template_reader import ALIGN, load_templates
 from flexnn.regions.templates import Templates
@@ -238,6 +238,44 @@ def test_models_of_many_nodes_have_more_room_for_templates(tmp_path: Path, monke
             before = binds.count
             check_run(session, model, {"x": numbers(n)})
             assert binds.count == before
+
+
+def dilated(blocks: int) -> onnx.ModelProto:
+    """A model of so many convolutions that pad rows and columns to multiples of 64, as converters write dilated ones:
+    the graph is another one where a multiple needs no padding.
+    """
+    constants = {
+        "multiple": np.array([64]), "none": np.array([0]), "two": np.zeros(2, np.int64), "few": np.zeros(5, np.int64),
+        "middle": np.array([1, 2]), "starts": np.array([1]), "ends": np.array([3]), "w": numbers(4, 4, 3, 3),
+    }  # fmt: skip
+    nodes = []
+    for i in range(blocks):
+        nodes += [
+            helper.make_node("Shape", [f"x{i}"], [f"shape{i}"]),
+            helper.make_node("Slice", [f"shape{i}", "starts", "ends", "none"], [f"sizes{i}"]),
+            helper.make_node("Neg", [f"sizes{i}"], [f"less{i}"]),
+            helper.make_node("Mod", [f"less{i}", "multiple"], [f"pads{i}"]),
+            helper.make_node("Concat", ["few", f"pads{i}", "none"], [f"all{i}"], axis=0),
+            helper.make_node("Pad", [f"x{i}", f"all{i}"], [f"padded{i}"]),
+            helper.make_node("Transpose", [f"padded{i}"], [f"image{i}"], perm=[0, 3, 1, 2]),
+            helper.make_node("Conv", [f"image{i}", "w"], [f"conv{i}"], pads=[1, 1, 1, 1]),
+            helper.make_node("Transpose", [f"conv{i}"], [f"back{i}"], perm=[0, 2, 3, 1]),
+            helper.make_node("Slice", [f"back{i}", "two", f"sizes{i}", "middle"], [f"cut{i}"]),
+            helper.make_node("Tanh", [f"cut{i}"], [f"x{i + 1}"]),
+        ]
+    dims = ["n", "h", "w", 4]
+    return model_of(graph_of(nodes, [value("x0", dims=dims)], [value(f"x{blocks}", dims=dims)], constants))
+
+
+def test_large_graphs_have_room_for_all_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some were left out for their bytes, so the first run of a size that needs padding, or none, bound the model: a
+    network of fingerprints took five times as long as without.
+    """
+    model, made = dilated(100), []
+    for folder, most in zip(folders(tmp_path), (template_writer.BYTES_MAX, template_writer.LARGEST), strict=True):
+        monkeypatch.setattr(template_writer, "BYTES_MAX", most)
+        made.append(Path(compiled(folder, model)).read_bytes())
+    assert made[0] == made[1]
 
 
 def test_constants_that_are_nested_too_deeply_are_traced(tmp_path: Path) -> None:
