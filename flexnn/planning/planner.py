@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Iterator
 from functools import cached_property, partial
 from operator import itemgetter
@@ -471,9 +472,10 @@ class _Best:
                 continue
             variant = self._planner.variant(form)
             known_ms = math.inf if self.plan is None else self.plan.predicted_ms
-            made = variant.plan(self._room_of(variant), known_ms)
-            self.spent_ms += made.plan_ms
-            if self.plan is None or made.predicted_ms < self.plan.predicted_ms:
+            started = time.perf_counter_ns()
+            made = variant.better_plan(self._room_of(variant), known_ms)
+            self.spent_ms += (time.perf_counter_ns() - started) / 1e6 if made is None else made.plan_ms
+            if made is not None:
                 self.plan, self.form, self._fastest_ms = made, form, variant.fastest_ms
         self._known = []
 
