@@ -207,7 +207,8 @@ static void pick(fx_walk *w, search *s, fx_band_choice *choice) {
             *choice = *c;
             return;
         }
-        s->exact[best] = fx_walk_begin(w, c->first, c->last) && judge(w, c->bands, fx_walk_around(w->g, c->first, c->last), true, c, NULL);
+        s->exact[best] = fx_walk_begin(w, c->first, c->last) &&
+                         judge(w, c->bands, fx_walk_around(w->g, c->first, c->last), true, c, NULL);
         if (!s->exact[best] || c->added_work > s->limits->added_work_max) {
             s->count--;
             s->found[best] = s->found[s->count];
@@ -282,8 +283,8 @@ fx_status fx_bands_rows(const fx_band_graph *g, fx_band_choice *choice, int64_t 
     if (!may_walk_all(g, c.first, c.last))
         return FX_ERR_PARAMS;
     bool has_memory = fx_walk_make(&w, g, may_pair != 0);
-    const bool holds =
-        has_memory && fx_walk_begin(&w, c.first, c.last) && judge(&w, c.bands, fx_walk_around(g, c.first, c.last), true, choice, rows);
+    const bool holds = has_memory && fx_walk_begin(&w, c.first, c.last) &&
+                       judge(&w, c.bands, fx_walk_around(g, c.first, c.last), true, choice, rows);
     if (holds)
         tell_pairs(&w, told);
     fx_walk_free(&w);

@@ -10,7 +10,7 @@ budget is the same in processes that measure different rates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice, pairwise
 from operator import add, or_
 from typing import NamedTuple

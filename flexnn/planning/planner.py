@@ -229,8 +229,8 @@ class Planner:
         return tightest
 
     def _forms_within(self, memory: int, best: Best) -> Iterator[AnyForm]:
-        """Yield forms that fit beside the tightest: the one that repeats the least, and the next one that has room.
-        ``best``: the best plan so far.
+        """Yield forms that fit beside the tightest: the one that repeats the least, the next one where that has no room
+        to load ahead, and the next one that has. ``best``: the best plan so far.
         """
         if self._tight is not None:
             planned, within, room = 0, memory, int(memory / MILDER_ROOM)
@@ -238,8 +238,11 @@ class Planner:
                 if planned == MILDER_MAX or best.is_slower(form):
                     break
                 if self._may_fit(form, within) and self._paired_of(form) <= within:
-                    is_full = within == memory and self._paired_of(form) > room
-                    planned, within = planned + (not is_full), int(self._paired_of(form) / MILDER_STEP) if is_full else room
+                    needed = int(self._paired_of(form))
+                    if within == memory and needed > room:
+                        within = int(needed / MILDER_STEP)
+                    else:
+                        planned, within = planned + 1, room
                     yield form
         if self._spilling is not None:
             if self._tight is not None and self._minimum_of(self._tight) <= memory:
@@ -247,8 +250,8 @@ class Planner:
             least, least_bytes = self._minimum_of(self._spilling), self._spilling.nbytes
             for spilled in self._spill_forms:
                 beyond = MILDER * (spilled.nbytes - least_bytes)
-                needed = self._minimum_of(spilled) if spilled is self._spilling else self._paired_of(spilled)
-                if memory >= least + beyond and needed <= memory:
+                least_of = self._minimum_of if spilled is self._spilling else self._paired_of
+                if memory >= least + beyond and least_of(spilled) <= memory:
                     yield spilled
 
     @cached_property
