@@ -38,6 +38,8 @@ whatever it needs; and memory as a multiple of it, from which on it is not looke
 """
 ALIKE = 1.02
 """Memory that sizes tell of a form as a multiple of the tightest one's, up to which the form itself may be tighter."""
+UNSURE = 2
+"""Memory by which sizes may be wrong about it, as a multiple of that by which they are about the tightest one."""
 TOLD = 0.98
 """Least smallest budget of a form, as a fraction of what sizes tell of it."""
 MILDER = 0.5
@@ -204,8 +206,9 @@ class Planner:
         """
         if self._spilling is not None or self._tight is None:
             return self._spilling or self._tight
-        alike = [form for form in self._forms if self._told(form) <= ALIKE * self._told(self._tight)]
-        return min(alike, key=self._minimum_of)
+        told = self._told(self._tight)
+        within = min(ALIKE * told, told + UNSURE * (told - self._minimum_of(self._tight)))
+        return min((form for form in self._forms if self._told(form) <= max(within, told)), key=self._minimum_of)
 
     @cached_property
     def _spill_forms(self) -> list[SpillForm]:
