@@ -209,12 +209,12 @@ bool fx_walk_bands(fx_walk *w, int64_t from, int64_t to, int64_t *most, double *
     return true;
 }
 
-int64_t fx_walk_around(const fx_walk *w) {
+int64_t fx_walk_around(const fx_band_graph *g, int64_t first, int64_t last) {
     int64_t bytes = 0;
-    for (int64_t r = 0; r < w->g->root_count; r++) {
-        const fx_band_root *root = &w->g->roots[r];
-        const bool is_inner = root->kind && root->first_node >= w->first && root->last_node <= w->last;
-        if (!is_inner && root->first_node <= w->last && root->last_node >= w->first)
+    for (int64_t r = 0; r < g->root_count; r++) {
+        const fx_band_root *root = &g->roots[r];
+        const bool is_inner = root->kind && root->first_node >= first && root->last_node <= last;
+        if (!is_inner && root->first_node <= last && root->last_node >= first)
             bytes += root->nbytes;
     }
     return bytes;

@@ -59,8 +59,8 @@ bool fx_walk_begin(fx_walk *w, int64_t first, int64_t last);
  * bytes of the neediest node, apart from what lives around the walk. Fills rows, if there is room for them. */
 bool fx_walk_bands(fx_walk *w, int64_t from, int64_t to, int64_t *most, double *work, int64_t *rows);
 
-/* Bytes of the activations that live while the nodes are walked, apart from inner roots. */
-int64_t fx_walk_around(const fx_walk *w);
+/* Bytes of the activations that live while nodes are walked, apart from inner roots. */
+int64_t fx_walk_around(const fx_band_graph *g, int64_t first, int64_t last);
 
 /* Uses of a node: that of its output, and those of its inputs. */
 static inline const fx_band_use *fx_uses_of(const fx_walk *w, int64_t node) {

@@ -36,10 +36,13 @@ typedef struct search {
     int64_t least; /* value of the best so far */
     fx_band_memo *memo;
     int64_t memo_count;
+    int64_t *begin_bytes; /* bytes of the roots that begin at each node */
+    int64_t *ending;      /* of each node: the first of the roots that end there; -1: none */
+    int64_t *next_ending; /* of each root: the next one that ends at the same node; -1: none */
 } search;
 
-/* Where the memo holds what is known of so many bands of the nodes; of 0 bands: the bytes around these nodes. Negative
- * bytes: they cannot be walked. NULL: there is no memo. *known: whether it holds it. */
+/* Where the memo holds what is known of so many bands of the nodes; of 0 bands: what pairs may spare. Negative bytes:
+ * they cannot be walked. NULL: there is no memo. *known: whether it holds it. */
 static fx_band_memo *recall(const search *s, int64_t nodes, int64_t first, int64_t last, int64_t bands, bool *known) {
     *known = false;
     if (!s->memo_count)
@@ -77,18 +80,49 @@ static bool add_found(search *s, const fx_band_choice *c) {
     return true;
 }
 
-/* The bytes around the nodes, negative where they cannot be walked. *spared: the most of them that pairs may spare. */
-static int64_t around_nodes(fx_walk *w, search *s, int64_t first, int64_t last, int64_t *spared) {
+/* Finds where roots begin and end. False: no memory. */
+static bool index_roots(search *s, const fx_band_graph *g) {
+    s->begin_bytes = calloc((size_t)(g->node_count + 1), sizeof(int64_t));
+    s->ending = malloc((size_t)(g->node_count + 1) * sizeof(int64_t));
+    s->next_ending = malloc((size_t)(g->root_count + 1) * sizeof(int64_t));
+    if (!s->begin_bytes || !s->ending || !s->next_ending)
+        return false;
+    for (int64_t i = 0; i < g->node_count; i++)
+        s->ending[i] = -1;
+    for (int64_t r = 0; r < g->root_count; r++) {
+        const fx_band_root *root = &g->roots[r];
+        s->next_ending[r] = -1;
+        if (!root->nbytes)
+            continue;
+        if (root->first_node >= 0 && root->first_node < g->node_count)
+            s->begin_bytes[root->first_node] += root->nbytes;
+        if (root->kind && root->last_node >= 0 && root->last_node < g->node_count) {
+            s->next_ending[r] = s->ending[root->last_node];
+            s->ending[root->last_node] = r;
+        }
+    }
+    return true;
+}
+
+/* What fx_walk_around is more with `last` behind the other nodes. */
+static int64_t around_more(const search *s, const fx_band_graph *g, int64_t first, int64_t last) {
+    int64_t bytes = s->begin_bytes[last];
+    for (int64_t r = s->ending[last]; r >= 0; r = s->next_ending[r])
+        if (g->roots[r].first_node >= first)
+            bytes -= g->roots[r].nbytes;
+    return bytes;
+}
+
+/* The most bytes that pairs may spare; negative: the nodes cannot be walked. */
+static int64_t most_spared(fx_walk *w, search *s, int64_t first, int64_t last) {
     bool known;
     fx_band_memo *memo = recall(s, w->g->node_count, first, last, 0, &known);
-    *spared = known ? memo->spared_bytes : 0;
     if (known)
-        return memo->need_bytes;
-    const int64_t around = fx_walk_begin(w, first, last) ? fx_walk_around(w) : -1;
-    *spared = around >= 0 ? fx_pairs_most(w) : 0;
+        return memo->spared_bytes;
+    const int64_t spared = fx_walk_begin(w, first, last) ? fx_pairs_most(w) : -1;
     if (memo)
-        memo->need_bytes = around, memo->spared_bytes = *spared;
-    return around;
+        memo->spared_bytes = spared;
+    return spared;
 }
 
 /* What the nodes need in so many bands, which two bands in the middle may say. False: they cannot be walked. */
@@ -115,15 +149,14 @@ static int64_t most_whole(const fx_band_graph *g, int64_t first, int64_t last) {
     return most;
 }
 
-/* Tries all numbers of bands of the nodes. False: no memory. */
-static bool try_bands(fx_walk *w, search *s, int64_t first, int64_t last) {
+/* Tries all numbers of bands of the nodes, around which so many bytes live. False: no memory. */
+static bool try_bands(fx_walk *w, search *s, int64_t first, int64_t last, int64_t around) {
     const int64_t images = w->g->nodes[first].images, height = w->g->nodes[last].height;
-    int64_t spared = 0;
-    const int64_t around = around_nodes(w, s, first, last, &spared);
-    if ((first == last || s->limits->below_bytes) && spared * SPARED_PART <= s->limits->below_bytes)
+    const int64_t spared = s->limits->below_bytes ? most_spared(w, s, first, last) : 0;
+    if (spared < 0 || (s->limits->below_bytes && spared * SPARED_PART <= s->limits->below_bytes))
         return true;
-    int64_t known_bands = 1, inside = around >= 0 ? most_whole(w->g, first, last) - around : 0;
-    for (int64_t bands = images > 1 ? 1 : 2; around >= 0 && bands <= height && images * bands <= s->limits->bands_max;
+    int64_t known_bands = 1, inside = most_whole(w->g, first, last) - around;
+    for (int64_t bands = images > 1 ? 1 : 2; bands <= height && images * bands <= s->limits->bands_max;
          bands += bands < 4 ? 1 : bands / 4) {
         fx_band_choice c = {first, last, bands, around - spared, 0, 0};
         if ((double)value_of(w, s->limits, &c) > (double)s->least * s->limits->enough)
@@ -174,7 +207,8 @@ static void pick(fx_walk *w, search *s, fx_band_choice *choice) {
             *choice = *c;
             return;
         }
-        s->exact[best] = fx_walk_begin(w, c->first, c->last) && judge(w, c->bands, fx_walk_around(w), true, c, NULL);
+        s->exact[best] = fx_walk_begin(w, c->first, c->last) &&
+                         judge(w, c->bands, fx_walk_around(w->g, c->first, c->last), true, c, NULL);
         if (!s->exact[best] || c->added_work > s->limits->added_work_max) {
             s->count--;
             s->found[best] = s->found[s->count];
@@ -209,23 +243,27 @@ fx_status fx_bands_find(const fx_band_graph *g, const fx_band_limits *limits, in
     told->count = 0;
     if (worst < 0 || worst >= g->node_count || !may_walk(g, barred, worst, g->nodes[worst].images))
         return FX_OK;
-    bool has_memory = fx_walk_make(&w, g, limits->below_bytes > 0);
+    bool has_memory = fx_walk_make(&w, g, limits->below_bytes > 0) && index_roots(&s, g);
     const int64_t low = reach(g, barred, worst, -1, limits->nodes_max),
                   high = reach(g, barred, worst, 1, limits->nodes_max);
-    for (int64_t first = worst; has_memory && first >= low; first--)
-        for (int64_t last = worst; has_memory && last <= high && last - first < limits->nodes_max; last++)
+    for (int64_t first = worst; has_memory && first >= low; first--) {
+        int64_t around = fx_walk_around(g, first, worst);
+        for (int64_t last = worst; has_memory && last <= high && last - first < limits->nodes_max; last++) {
+            around += last > worst ? around_more(&s, g, first, last) : 0;
             if ((last > first || limits->below_bytes) && (first == low || !(barred[first] & FX_BANDS_NO_START)) &&
                 (last == high || !(barred[last] & FX_BANDS_NO_END)))
-                has_memory = try_bands(&w, &s, first, last);
+                has_memory = try_bands(&w, &s, first, last, around);
+        }
+    }
     s.exact = calloc((size_t)(s.count + 1), sizeof(bool));
     has_memory = has_memory && s.exact;
     if (has_memory)
         pick(&w, &s, choice);
     if (has_memory && choice->spared_bytes && fx_walk_begin(&w, choice->first, choice->last) &&
-        judge(&w, choice->bands, fx_walk_around(&w), true, choice, NULL))
+        judge(&w, choice->bands, fx_walk_around(g, choice->first, choice->last), true, choice, NULL))
         tell_pairs(&w, told);
     fx_walk_free(&w);
-    free(s.found), free(s.exact);
+    free(s.found), free(s.exact), free(s.begin_bytes), free(s.ending), free(s.next_ending);
     return has_memory ? FX_OK : FX_ERR_MEMORY;
 }
 
@@ -245,8 +283,8 @@ fx_status fx_bands_rows(const fx_band_graph *g, fx_band_choice *choice, int64_t 
     if (!may_walk_all(g, c.first, c.last))
         return FX_ERR_PARAMS;
     bool has_memory = fx_walk_make(&w, g, may_pair != 0);
-    const bool holds =
-        has_memory && fx_walk_begin(&w, c.first, c.last) && judge(&w, c.bands, fx_walk_around(&w), true, choice, rows);
+    const bool holds = has_memory && fx_walk_begin(&w, c.first, c.last) &&
+                       judge(&w, c.bands, fx_walk_around(g, c.first, c.last), true, choice, rows);
     if (holds)
         tell_pairs(&w, told);
     fx_walk_free(&w);

@@ -7,7 +7,8 @@ one line, as sound is; others take the rows of what they read or write, on whate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from math import prod
 from typing import NamedTuple, overload
 
@@ -404,3 +405,13 @@ def waits_for_whole(graph: Graph, node: Node) -> bool:
         return False
     whole = [tensor for tensor, need in zip(node.inputs, needs, strict=True) if need.axis < 0]
     return sum(graph.tensors[graph.root(tensor)].weight < 0 for tensor in whole) > 1
+
+
+def bytes_between(roots: Iterable[Sequence[int]], nodes: int) -> list[int]:
+    """Return the bytes of activations that live before each node, and those behind the last one."""
+    change = [0] * (nodes + 2)
+    for _, nbytes, first, last, _ in roots:
+        if nbytes > 0:
+            change[first + 1] += nbytes
+            change[last + 1] -= nbytes
+    return list(accumulate(change[:-1]))

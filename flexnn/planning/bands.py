@@ -10,8 +10,8 @@ budget is the same in processes that measure different rates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import accumulate, islice, pairwise
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice, pairwise
 from operator import add, or_
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 
 from .apart import apart, sums_apart
-from .band_tables import BandTables, SeenRows, Walks, waits_for_whole
+from .band_tables import BandTables, SeenRows, Walks, bytes_between, waits_for_whole
 from .banding import Region, written
 from .costs import lives_of
 from .growing import Pair, more_bytes
@@ -74,8 +74,10 @@ COSTS_MAX = 0.05, 0.4
 """Largest fractions of the graph's multiplications and reading that a walk may repeat; each is tried."""
 NEED = 5
 """Column of the bytes that a node needs, in the table of nodes."""
-MEMO = 1 << 13
-"""Nodes and numbers of bands that searches of one graph remember; a power of two."""
+MEMO, MEMO_MAX, MEMO_ROW, MEMO_PART = 1 << 13, 1 << 15, 32, 16
+"""Nodes and numbers of bands that searches of one graph remember, at least and at most, powers of two; bytes of
+one; and the bytes of the neediest node for each byte of more than the least.
+"""
 FORMS = 1.005, 1.05, 1.1, 1.2, 1.35, 1.5
 """Memory as multiples of the least, and of the least where maps are made once, or where none grows over another one,
 within which each form of the graph is the cheapest: tight budgets take the first form, looser ones a form that repeats
@@ -311,11 +313,12 @@ class _Chosen(NamedTuple):
     walks: list[_Walk]
     needs: list[int]
     """The same with what maps that lie over each other take beyond that."""
-    barred: list[int]
+    barred: bytes
     """Whether each node is walked."""
-
     most: int
     """Bytes of the neediest node."""
+    has_pairs: bool
+    """Whether maps grow over others."""
 
 
 class _Kind(NamedTuple):
@@ -347,7 +350,7 @@ class Search:
         self._plain: dict[tuple[object, ...], _Walk | None] = {}
         self._tables, self._images, self._needs = tables, [node[3] for node in nodes], [node[5] for node in nodes]
         self._roots: list[list[int]] = tables[2].tolist()
-        between = _bytes_between(self._roots, len(nodes))
+        between = bytes_between(self._roots, len(nodes))
         grows = [after - before for before, after in pairwise(between)]
         no_start, no_end = _core.BANDS_NO_START, _core.BANDS_NO_END
         self._ends = [no_end if grown > 0 else no_start if grown < 0 else no_start | no_end for grown in grows]
@@ -392,7 +395,7 @@ class Search:
         ``floor`` bytes. No walk need be better than the ones before it. ``is_wide``: the first of them spares all of
         the neediest nodes as far as one walk can.
         """
-        now = _Chosen(self._needs, [], self._needs, [0] * len(self._needs), max(self._needs, default=0))
+        now = _Chosen(self._needs, [], self._needs, bytes(len(self._needs)), max(self._needs, default=0), False)
         ends, reached = self._ends, floor
         for _ in range(2 * self._regions_max if now.needs else 0):
             worst, most = now.needs.index(now.most), now.most
@@ -400,7 +403,7 @@ class Search:
                 break
             limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, reached
             is_first = int(is_wide and not now.walks)
-            closed = bytes(map(or_, now.barred, ends) if is_wide else now.barred)
+            closed = bytes(map(or_, now.barred, ends)) if is_wide else now.barred
             key = limits, is_first, worst, closed
             if key not in self._plain:  # a search with maps that grow over others begins as one without
                 self._plain[key] = self._find(self._tables, (*limits, is_first, 0), worst, closed)
@@ -432,16 +435,18 @@ class Search:
 
     def _with(self, now: _Chosen, found: _Walk, replaced: _Walk | None = None) -> _Chosen:
         """Return what is chosen with one more walk, in the place of another one, and what nodes need then."""
-        walks = [walk for walk in now.walks if walk is not replaced] + [found]
-        own, barred = list(now.own), list(now.barred)
+        walks, has_pairs = [*now.walks, found], now.has_pairs or bool(found.pairs)
+        own, barred = now.own.copy(), bytearray(now.barred)
         if replaced is not None:
-            own[replaced.nodes], barred[replaced.nodes] = self._needs[replaced.nodes], [0] * replaced.length
-        own[found.nodes], barred[found.nodes] = [found.need] * found.length, [1] * found.length
-        if not any(walk.pairs for walk in walks):
-            return _Chosen(own, walks, own, barred, max(own))
+            walks.remove(replaced)
+            own[replaced.nodes], barred[replaced.nodes] = self._needs[replaced.nodes], bytes(replaced.length)
+            has_pairs = any(walk.pairs for walk in walks)
+        own[found.nodes], barred[found.nodes] = [found.need] * found.length, b"\1" * found.length
+        if not has_pairs:
+            return _Chosen(own, walks, own, bytes(barred), max(own), False)
         more = more_bytes(((walk.first, walk.last, walk.pairs) for walk in walks), self._roots, len(own))
         needs = list(map(add, own, more))
-        return _Chosen(own, walks, needs, barred, max(needs))
+        return _Chosen(own, walks, needs, bytes(barred), max(needs), True)
 
     def _find(
         self,
@@ -475,26 +480,21 @@ class Search:
         return best
 
 
-def new_memo() -> I64:
-    """Return what searches of the same tables may share: what they found out."""
-    return np.zeros((MEMO, 4), np.int64)
+def new_memo(need_bytes: int = 0) -> I64:
+    """Return what searches of the same tables may share: what they found out. ``need_bytes``: of the neediest node,
+    beside which this is little.
+    """
+    rows = MEMO
+    while rows < MEMO_MAX and 2 * rows * MEMO_ROW * MEMO_PART <= need_bytes:
+        rows *= 2
+    return np.zeros((rows, MEMO_ROW // 8), np.int64)
 
 
 def found_in(way: Way, regions_max: int = REGIONS_MAX, *, joins: bool = True) -> Iterator[Found]:
     """Yield good walks of a graph, of each cost; ``regions_max``: most walks at once; ``joins``: see Search.all."""
-    memo, seen = new_memo(), set[tuple[int, int]]()
+    memo, seen = new_memo(max(node[NEED] for node in way.tables[0].tolist())), set[tuple[int, int]]()
     for cost in COSTS_MAX:
         for found in Search(way.tables, cost, memo, regions_max=regions_max).all(joins=joins):
             if (found.nbytes, found.work) not in seen:  # dozens of walks, found again with most limits, would take room
                 seen.add((found.nbytes, found.work))
                 yield found
-
-
-def _bytes_between(roots: Iterable[Sequence[int]], nodes: int) -> list[int]:
-    """Return the bytes of activations that live before each node, and those behind the last one."""
-    change = [0] * (nodes + 2)
-    for _, nbytes, first, last, _ in roots:
-        if nbytes > 0:
-            change[first + 1] += nbytes
-            change[last + 1] -= nbytes
-    return list(accumulate(change[:-1]))

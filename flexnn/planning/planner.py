@@ -6,7 +6,6 @@ import contextlib
 import math
 from collections.abc import Iterator
 from functools import cached_property, partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from flexnn.garbage import Uncollected
@@ -14,6 +13,7 @@ from flexnn.graph.ir import Graph
 from flexnn.graph.tables import GATHERS
 from flexnn.units import Groups
 
+from .best import MILDER_MAX, NODES_KEPT, Best
 from .costs import Known, graph_costs, stored_table
 from .errors import BudgetError
 from .overhead import overhead_bytes, with_groups
@@ -36,28 +36,28 @@ SURE, NEAR_LEAST = 0.85, 1.06
 """Smallest budget that sizes tell of the tightest form, as a fraction of that without bands, at which it is worth it
 whatever it needs; and memory as a multiple of it, from which on it is not looked at where it is sure to be slower.
 """
+ALIKE = 1.02
+"""Memory that sizes tell of a form as a multiple of the tightest one's, up to which the form itself may be tighter."""
+UNSURE = 2
+"""Memory by which sizes may be wrong about it, as a multiple of that by which they are about the tightest one."""
 TOLD = 0.98
 """Least smallest budget of a form, as a fraction of what sizes tell of it."""
-MORE_WORK = 0.5
-"""Part of the time that a form's further work seems to take, for which it is sure to take longer."""
 MILDER = 0.5
 """Memory that a milder form that spills needs beyond the tightest one, as a fraction of what sizes tell of it: they
 tell too much where other things than the neediest node decide.
 """
-MILDER_MAX = 2
-"""Most forms that repeat less than the tightest, of which one budget's plans are made."""
 MILDER_ROOM = 1.08
 """Memory as a multiple of a form's smallest budget, from which on it has room to load ahead: near that budget a form
 that repeats more, but needs less, may be faster.
 """
+MILDER_STEP = 1.02
+"""Smallest budget of a form without such room as a multiple of the next one's that is looked at in addition."""
 WRITTEN = 3
 """Forms that spill which are written out to find the one that has the smallest budget."""
 CHOOSING_BYTES, CHOOSING_NODE_BYTES = 256 << 10, 1 << 10
 """Heap memory that several forms leave, of which one is chosen: at least, and for each node that the tightest adds."""
 CHOOSING_PART = 0.25
 """Largest part of the memory beyond the smallest budget that is left for it."""
-NODES_KEPT = 300
-"""Most nodes of forms whose planners are kept."""
 PACES = 1.1
 """Largest factor between the paces (``VariantPlanner.pace``) of now and of when a plan was decided."""
 NO_PLAN = ValueError, IndexError, AssertionError
@@ -202,6 +202,17 @@ class Planner:
         return tight if is_sure or self._minimum_of(tight) <= WORTH * least else None
 
     @cached_property
+    def _tightest(self) -> AnyForm | None:
+        """Form that has the smallest budget, where one is worth it: of forms that sizes hardly tell apart, those that
+        read their weights more often need more steps.
+        """
+        if self._spilling is not None or self._tight is None:
+            return self._spilling or self._tight
+        told = self._told(self._tight)
+        within = min(ALIKE * told, told + UNSURE * (told - self._minimum_of(self._tight)))
+        return min((form for form in self._forms if self._told(form) <= max(within, told)), key=self._minimum_of)
+
+    @cached_property
     def _spill_forms(self) -> list[SpillForm]:
         """Forms of the graph that spill activations, the tightest first."""
         from .spill_forms import spilled_forms  # few sessions spill
@@ -222,17 +233,21 @@ class Planner:
         self._spill_forms.insert(0, tightest)
         return tightest
 
-    def _forms_within(self, memory: int, best: _Best) -> Iterator[AnyForm]:
-        """Yield forms that fit beside the tightest: the one that repeats the least, and the next one that has room.
-        ``best``: the best plan so far.
+    def _forms_within(self, memory: int, best: Best) -> Iterator[AnyForm]:
+        """Yield forms that fit beside the tightest: the one that repeats the least, the next one where that has no room
+        to load ahead, and the next one that has. ``best``: the best plan so far.
         """
         if self._tight is not None:
-            planned, within = 0, memory
+            planned, within, room = 0, memory, int(memory / MILDER_ROOM)
             for form in self._forms[:0:-1]:
                 if planned == MILDER_MAX or best.is_slower(form):
                     break
                 if self._may_fit(form, within) and self._paired_of(form) <= within:
-                    planned, within = planned + 1, int(memory / MILDER_ROOM)
+                    needed = int(self._paired_of(form))
+                    if within == memory and needed > room:
+                        within = int(needed / MILDER_STEP)
+                    else:
+                        planned, within = planned + 1, room
                     yield form
         if self._spilling is not None:
             if self._tight is not None and self._minimum_of(self._tight) <= memory:
@@ -240,14 +255,14 @@ class Planner:
             least, least_bytes = self._minimum_of(self._spilling), self._spilling.nbytes
             for spilled in self._spill_forms:
                 beyond = MILDER * (spilled.nbytes - least_bytes)
-                needed = self._minimum_of(spilled) if spilled is self._spilling else self._paired_of(spilled)
-                if memory >= least + beyond and needed <= memory:
+                least_of = self._minimum_of if spilled is self._spilling else self._paired_of
+                if memory >= least + beyond and least_of(spilled) <= memory:
                     yield spilled
 
     @cached_property
     def minimum(self) -> int:
         """Smallest budget in bytes."""
-        tightest = self._spilling or self._tight
+        tightest = self._tightest
         least = self._whole.minimum if tightest is None else int(self._minimum_of(tightest))
         self._forget()
         return least
@@ -255,8 +270,7 @@ class Planner:
     @property
     def tightest(self) -> VariantPlanner:
         """Planner of the variant that has the smallest budget."""
-        form = self._spilling or self._tight
-        tightest = self.variant(form)
+        tightest = self.variant(self._tightest)
         self._forget()
         return tightest
 
@@ -336,7 +350,7 @@ class Planner:
     def _fastest_of(self, memory: int) -> Plan | None:
         """Return the fastest plan of the variants that fit; None where none does."""
         tightest = self._spilling or self._tight
-        best = _Best(self, memory, memory if tightest is None else self._room(tightest, memory))
+        best = Best(self, memory, memory if tightest is None else self._room(tightest, memory))
         if tightest is not None:
             self._look_at_forms(best, tightest, memory)
         elif self._whole.minimum <= memory:
@@ -350,12 +364,13 @@ class Planner:
         facts = {"memory": memory, "bound_ms": best.bound_ms, "plan_ms": best.spent_ms, "decisions": decisions}
         return plan.but(minimum_memory=lambda: self.minimum, **facts)
 
-    def _look_at_forms(self, best: _Best, tightest: AnyForm, memory: int) -> None:
+    def _look_at_forms(self, best: Best, tightest: AnyForm, memory: int) -> None:
         """Look for the fastest plan of the graph as it is and of its forms. The tightest one is looked at where little
         else fits, or where it is not sure to be slower than others.
         """
         is_near = self._spilling is not None or self._is_near(memory)
         if is_near:
+            tightest = self._tightest or tightest
             fits = self._minimum_of(tightest) <= memory
             if not fits and memory < self._whole.minimum:
                 return
@@ -447,57 +462,6 @@ class Planner:
         found = self._whole if form is None else self._planner_of(form)
         assert found is not None
         return found
-
-
-class _Best:
-    """Best plan so far of one budget, and variants whose plans may be better. A large form is planned while it is
-    written, as writing it again would take longer than planning; others from the least bound on.
-    """
-
-    def __init__(self, planner: Planner, memory: int, room: int) -> None:
-        """``room``: bytes that plans may have; those that cannot do with them have what they need of ``memory``."""
-        self.memory, self.room = memory, room
-        self.plan: Plan | None = None
-        self.form: AnyForm | None = None
-        self.bound_ms, self.spent_ms = math.inf, 0.0
-        self._planner = planner
-        self._known: list[tuple[float, AnyForm | None]] = []
-        self._fastest_ms = 0.0
-        """Least time of the form's nodes."""
-
-    def add(self, form: AnyForm | None) -> None:
-        """Look at the plan of a form, now or later; None: of the graph as it is."""
-        variant = self._planner.variant(form)
-        bound = variant.bound_ms(self._room_of(variant))
-        self.bound_ms = min(self.bound_ms, bound)
-        self._known.append((bound, form))
-        is_large = form is not None and len(variant.graph.nodes) * (MILDER_MAX + 1) > NODES_KEPT
-        if is_large and not self._planner.spills:  # of forms that spill there are more
-            self.look_at_all()
-
-    def _room_of(self, variant: VariantPlanner) -> int:
-        """Return the bytes that a variant's plan may have."""
-        return max(self.room, variant.minimum, min(self.memory, variant.sliced_memory))
-
-    def look_at_all(self) -> None:
-        """Plan those that were added, but for those that can not be better."""
-        for bound, form in sorted(self._known, key=itemgetter(0)):
-            if self.plan is not None and bound >= self.plan.predicted_ms:
-                continue
-            variant = self._planner.variant(form)
-            known_ms = math.inf if self.plan is None else self.plan.predicted_ms
-            made = variant.plan(self._room_of(variant), known_ms)
-            self.spent_ms += made.plan_ms
-            if self.plan is None or made.predicted_ms < self.plan.predicted_ms:
-                self.plan, self.form, self._fastest_ms = made, form, variant.fastest_ms
-        self._known = []
-
-    def is_slower(self, form: AnyForm) -> bool:
-        """Whether a form that is not written is sure to be slower than the best plan, by what it computes more."""
-        if self.plan is None or self._planner.spills:
-            return False
-        more = form.work - (0 if self.form is None else self.form.work)
-        return self._fastest_ms + MORE_WORK * more * self._planner.whole.fastest_ms >= self.plan.predicted_ms
 
 
 def _written_again(graph: Graph, setting: Setting, form: AnyForm) -> Graph:

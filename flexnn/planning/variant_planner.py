@@ -239,9 +239,15 @@ class VariantPlanner:
         """Most bytes of activations alive at once."""
         return self._drafting.placement.live_bytes_max
 
-    def plan(self, memory: int | None, known_ms: float = math.inf) -> Plan:
-        """Return the plan for ``memory`` bytes (None: no limit). The search may stop at any plan that takes
-        ``known_ms`` or more. Raises BudgetError.
+    def plan(self, memory: int | None) -> Plan:
+        """Return the plan for ``memory`` bytes (None: no limit). Raises BudgetError."""
+        plan = self.better_plan(memory, math.inf)
+        assert plan is not None
+        return plan
+
+    def better_plan(self, memory: int | None, known_ms: float) -> Plan | None:
+        """Return the plan for ``memory`` bytes (None: no limit); None where it takes ``known_ms`` or more, up to which
+        alone it is looked for. Raises BudgetError.
         """
         started = time.perf_counter_ns()
         if memory is not None and memory < self.minimum:
@@ -256,8 +262,12 @@ class VariantPlanner:
             from .decisions import Decisions  # plans without a limit do without
 
             decisions = Decisions.of(draft, self._costs, index)
+        draft = self._in_phases(draft)
+        if draft.seconds * 1e3 >= known_ms:
+            self._release()
+            return None
         bound_s = self._fastest_s() if memory is None else self._bound_s(memory)
-        plan = self._encoded(self._in_phases(draft), memory, bound_s, started)
+        plan = self._encoded(draft, memory, bound_s, started)
         plan.decisions = decisions
         return plan
 
