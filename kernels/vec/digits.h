@@ -69,13 +69,6 @@ FX_INLINE void load_two_fours(fx_vi w[2][ABREAST], const unsigned char *from, co
     }
 }
 
-/* What follows is loaded later: compilers that load all vectors of a block first have no registers for them. */
-#if FX_ISA_NEON
-#define KEEP_ORDER() __asm__ volatile("" ::: "memory")
-#else
-#define KEEP_ORDER() (void)0
-#endif
-
 /* Adds the products of two fours of each digit. */
 #define ADD_TWO_FOURS(G)                                                                                               \
     do {                                                                                                               \
@@ -105,6 +98,7 @@ FX_INLINE void add_block_of_digits(fx_v total[FX_DIGITS][VECTORS], const fx_dot_
     KEEP_ORDER();
     ADD_TWO_FOURS(2);
     ADD_TWO_FOURS(3);
+    FX_UNROLL for (int i = 0; i < FX_DIGITS; i++) FX_UNROLL for (int p = 0; p < ABREAST; p++) MADE_BEFORE(sum[i][p]);
     KEEP_ORDER();
     if (fx_weight_forms[wtype].block)
         next_block(&b, wtype);
@@ -115,6 +109,8 @@ FX_INLINE void add_block_of_digits(fx_v total[FX_DIGITS][VECTORS], const fx_dot_
         if (fx_weight_forms[wtype].minimum)
             total[0][j + p] = fused(b.minima[j + p], fx_splat(d->rows.sums[n]), total[0][j + p]);
     }
+    FX_UNROLL for (int i = 0; i < FX_DIGITS; i++) FX_UNROLL for (int p = 0; p < ABREAST; p++)
+        MADE_BEFORE(total[i][j + p]);
     KEEP_ORDER();
 }
 

@@ -89,6 +89,19 @@ void FX_SYMBOL(rows_s8)(const fx_rows_s8 *r) {
 
 /* ---- products ---- */
 
+/* What follows is loaded later: compilers that load all vectors of a block first have no registers for them. clang
+ * also puts off what is made of them, until it has no registers for that. */
+#if FX_ISA_NEON
+#define KEEP_ORDER() __asm__ volatile("" ::: "memory")
+#else
+#define KEEP_ORDER() (void)0
+#endif
+#if FX_ISA_NEON && defined __aarch64__ && defined __clang__
+#define MADE_BEFORE(x) __asm__ volatile("" : "+w"(x) : : "memory")
+#else
+#define MADE_BEFORE(x) (void)0
+#endif
+
 #define BLOCK_BYTES (FX_ROUNDED * FX_NR) /* of 8 bits */
 
 /* Weights of 8 bits as they are multiplied. */
@@ -192,6 +205,8 @@ FX_INLINE void multiply_panel(const fx_dot_s8 *d, const float *panel, int32_t co
                 total[i][j] = fused(__builtin_convertvector(sum, fx_v), factor, total[i][j]);
                 if (form.minimum)
                     total[i][j] = fused(b.minima[j], fx_splat(sums[own]), total[i][j]);
+                if (R > 1)
+                    MADE_BEFORE(total[i][j]);
             }
         }
     }
