@@ -361,7 +361,7 @@ class OpenShapesRun:
 
     def _begun(self, region: Region, live: Mapping[str, Array]) -> Stretch:
         """Record the first stretch of a region."""
-        steady = self._names if region is self._root else ()
+        steady = [port.name for port in self.inputs] if region is self._root else ()
         scope = begun_scope(live, steady)
         return self._recorder.record(region, scope, region.all)
 
