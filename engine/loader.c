@@ -113,18 +113,14 @@ static void arrived(fx_engine *e, fx_request *request) {
     retire(e);
 }
 
-/* Reads a request that has begun, with the mutex unlocked meanwhile, and retires what can be retired. Asking the system
- * whether a read waited takes as long as copying 16 KiB, so what the page cache holds is read without. */
+/* Reads a request that has begun, with the mutex unlocked meanwhile, and retires what can be retired. */
 static void read_request(fx_engine *e, fx_request *request, fx_jitter *jitter) {
     fx_loader *l = &e->loading;
     pthread_mutex_unlock(&l->mutex);
     fx_jitter_pause(jitter);
-    const int is_cached = !l->is_waiting && !atomic_load(&l->has_slept) &&
-                          fx_read_cached(&request->file, request->target, request->bytes, request->file_offset);
-    const long before = is_cached ? 0 : sleeps();
-    if (!is_cached)
-        request->error = fx_read(&request->file, request->target, request->bytes, request->file_offset);
-    fx_reader_waited(e, !is_cached && sleeps() > before);
+    const long before = sleeps();
+    request->error = fx_read(&request->file, request->target, request->bytes, request->file_offset);
+    fx_reader_waited(e, sleeps() > before);
     check_whole(e, request);
     pause_until(e, request->ready_ns);
     pthread_mutex_lock(&l->mutex);
