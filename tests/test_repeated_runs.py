@@ -100,6 +100,27 @@ def test_shapes_change_between_repeated_runs(tmp_path: Path) -> None:
             assert np.array_equal(session.run(None, feed)[0], feed["a"] + feed["b"])
 
 
+def test_shapes_of_earlier_runs_go_straight_to_the_engine_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with flexnn.Session(write(tmp_path / "net.onnx", "n"), threads=1) as session:
+        for rows in (3, 5, 3, 5):
+            session.run(None, arrays(rows, 0))
+        feeds = session._feeds
+        monkeypatch.setattr(feeds, "arrays", None)
+        for seed, rows in enumerate([3, 5, 5, 3, 5]):
+            feed = arrays(rows, seed)
+            y, z = session.run(None, feed)
+            assert np.array_equal(y, feed["a"] + feed["b"])
+            assert np.array_equal(z, -feed["a"])
+        monkeypatch.undo()
+        for wrong in ({"a": feed["a"].astype(np.float64)}, {"a": feed["a"][:, :3]}, {"more": feed["a"]}):
+            with pytest.raises(ValueError, match="input"):
+                session.run(None, arrays(3, 0) | wrong)
+        for kind in sorted(KINDS):
+            feed = {name: KINDS[kind](x) for name, x in arrays(3, 1).items()}
+            session.run(None, arrays(5, 0))
+            assert np.array_equal(session.run(None, feed)[0], feed["a"] + feed["b"])
+
+
 def test_outputs_that_are_made_in_another_order_are_repeated(tmp_path: Path) -> None:
     path = write(tmp_path / "net.onnx", "n")
     model = onnx.load(path)

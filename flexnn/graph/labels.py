@@ -86,12 +86,20 @@ class Labelled:
         return made
 
 
+class _Places(dict[object, int]):
+    """Places of names by name. What is no text is looked up as the text that it is printed as; bytes are UTF-8."""
+
+    def __missing__(self, given: object) -> int:
+        text = given.decode("utf-8", "replace") if isinstance(given, bytes) else str(given)
+        return self.get(text, len(self))
+
+
 class Words:
     """Inputs that are texts. They become places among the names that the model knows."""
 
     def __init__(self, labels: Mapping[str, Labels]) -> None:
         own = {name: found.names for name, found in labels.items() if found.kind == "words"}
-        self._places = {name: dict(zip(names, range(len(names)), strict=True)) for name, names in own.items()}
+        self._places = {name: _Places(zip(names, range(len(names)), strict=True)) for name, names in own.items()}
 
     def __bool__(self) -> bool:
         return bool(self._places)
@@ -110,9 +118,12 @@ class Words:
             return array
         if array.dtype.kind not in "OSTU":
             raise ValueError(f"input {name!r} is {array.dtype}{list(array.shape)}, the model takes texts")
+        texts = array.ravel().tolist()
         known = self._places[name]
-        texts = (text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for text in array.flat)
-        places: Array = np.fromiter((known.get(text, len(known)) for text in texts), np.int64, array.size)
+        try:
+            places: Array = np.fromiter(map(known.__getitem__, texts), np.int64, len(texts))
+        except TypeError:  # what cannot be looked up as it is
+            places = np.fromiter(map(known.__missing__, texts), np.int64, len(texts))
         return places.reshape(array.shape)
 
 

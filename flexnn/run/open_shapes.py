@@ -21,7 +21,7 @@ from flexnn.graph.large import empty
 from flexnn.graph.model import ModelNode
 from flexnn.planning import BudgetError, Plan
 from flexnn.planning.overhead import BASE_BYTES
-from flexnn.regions import Control, Host, Read, Region, Scope, Stretch, Value
+from flexnn.regions import Control, Host, Read, Region, Stretch
 from flexnn.regions.control import carried_count, check_branches, truth, walked_loop
 from flexnn.regions.region import HEAVY, members
 from flexnn.regions.scope import is_few
@@ -37,7 +37,8 @@ from .open_stretches import OpenStretches
 from .options import RunOptions
 from .outputs import Outputs
 from .recording import ReadyStretch
-from .repeats import Found, read_before
+from .repeats import Found, read_before, shapes_of
+from .scopes import begun_scope, followed_scope
 from .statistics import FIGURES
 
 KEPT_BYTES_MAX = 8 << 20
@@ -68,6 +69,8 @@ class OpenShapesRun:
         self._file, self.artifact = file, file.artifact
         self.inputs, self.outputs = stored.model.graph.inputs, stored.model.graph.outputs
         self._names = [port.name for port in self.inputs]
+        self._plain = [(port.name, DTYPES[str(port.dtype)]) for port in self.inputs]
+        self._home = home
         self._look_ahead = look_ahead
         self._open = self.stretches = OpenStretches(file, options, home)
         self._hold = self._open.hold
@@ -181,17 +184,25 @@ class OpenShapesRun:
 
     def _change(self, shapes: tuple[object, ...], inputs: Sequence[Array]) -> None:
         """Begin a run of other shapes: repeat what ran at these before, if that is open."""
-        is_first, self._shapes = not self._shapes, shapes
-        self._results.clear()
-        ready = self._open.take_up(self._first.get(key := (self._root, shapes)))
-        if ready is not None:
-            self._repeats = ready
-            self._first.move_to_end(key)
-            self._hosted, self.found = {}, []
+        is_first = not self._shapes
+        if self._take_up(shapes) is not None:
             return
+        self._shapes = shapes
+        self._results.clear()
         if not is_first and self._recorder.templates is None:
             self._begin_templates(inputs)
         self._open.change()
+
+    def _take_up(self, shapes: tuple[object, ...]) -> ReadyStretch | None:
+        """Return what was all of a run at other shapes, to be repeated like the last; None where it is not open."""
+        ready = self._open.take_up(self._first.get(key := (self._root, shapes)))
+        if ready is None:
+            return None
+        self._results.clear()
+        self._shapes, self._repeats = shapes, ready
+        self._first.move_to_end(key)
+        self._hosted, self.found = {}, []
+        return ready
 
     def _begin_templates(self, inputs: Sequence[Array]) -> None:
         """Keep templates in a budget, as shapes change, if there is ample room for them when all else is closed."""
@@ -203,12 +214,19 @@ class OpenShapesRun:
         self._recorder.keep_templates(wanted=True)
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
-        """Return all outputs of a run like the last, if one stretch is all of it; else None. Raises SessionError."""
+        """Return all outputs of a run like the last, or of one like another before it where that may be repeated at
+        once, if one stretch is all of it; else None. Raises SessionError.
+        """
         ready = self._repeats
         if ready is None:
             return None
         into = self._results.arrays(ready.stretch.outputs, feed.values()) if self._results.given else None
-        return self._open.repeat(ready, feed, into)
+        outputs = self._open.repeat(ready, feed, into)
+        if outputs is None and into is None and self._home is None:
+            shapes = shapes_of(feed, self._plain)
+            if shapes is not None and shapes != self._shapes and (other := self._take_up(shapes)) is not None:
+                return self._open.repeat(other, feed)
+        return outputs
 
     def _repeating(self, inputs: Sequence[Array]) -> ReadyStretch | None:
         """Return the stretch that was all of the last run, which had these inputs; None: there is none."""
@@ -345,13 +363,8 @@ class OpenShapesRun:
 
     def _begun(self, region: Region, live: Mapping[str, Array]) -> Stretch:
         """Record the first stretch of a region."""
-        steady = {port.name for port in self.inputs} if region is self._root else set[str]()
-        scope = Scope(
-            {
-                name: Value(x.shape, x.dtype, is_steady=name in steady and is_few(x.dtype, x.nbytes))
-                for name, x in live.items()
-            }
-        )
+        steady = [port.name for port in self.inputs] if region is self._root else ()
+        scope = begun_scope(live, steady)
         return self._recorder.record(region, scope, region.all)
 
     def _followed(self, stretch: Stretch, found: Hashable, live: Mapping[str, Array], first: Hashable) -> Stretch:
@@ -360,16 +373,7 @@ class OpenShapesRun:
             self._leave_to_numpy(stretch.region, stretch.action.names)
             self._forget(stretch)
             self._first[first].is_forgotten = True  # those before it go with what follows now, when this run is over
-        scope = stretch.scope.copy()
-        scope.own = {name: scope.own.get(name) or Value(x.shape, x.dtype) for name, x in live.items()}
-        if isinstance(stretch.action, Read):
-            for name in stretch.action.names:
-                value = scope[name]
-                scope.own[name] = Value(value.shape, value.dtype, live[name].copy(), value.is_settled, value.is_steady)
-        else:
-            for name, array in live.items():
-                if scope.own[name].shape != array.shape:
-                    scope.own[name] = Value(array.shape, array.dtype)
+        scope = followed_scope(stretch, live)
         made = stretch.following[found] = self._recorder.record(stretch.region, scope, stretch.remaining)
         return made
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from flexnn.regions import Read, Stretch
 
@@ -28,3 +30,21 @@ def read_before(
         numbers.update(zip(names, found, strict=True))
         before = before.following.get(found)
     return numbers if before is stretch else None
+
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+def shapes_of(feed: Mapping[str, Any], inputs: Sequence[tuple[str, np.dtype[Any]]]) -> Shapes | None:
+    """Return the shapes of the arrays of a feed, in the order of the ``inputs``; None where it is not one array of its
+    type for each.
+    """
+    if type(feed) is not dict or len(feed) != len(inputs):
+        return None
+    shapes = []
+    for name, dtype in inputs:
+        array = feed.get(name)
+        if type(array) is not np.ndarray or array.dtype != dtype:
+            return None
+        shapes.append(array.shape)
+    return tuple(shapes)

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import flexnn
 from flexnn.artifact.about_weight import about_weight
-from flexnn.graph.labels import Labels, Mappings
+from flexnn.graph.labels import Labels, Mappings, Words
 from flexnn.ort import InferenceSession
 from tests.graph.test_classic import numbers, trees
 from tests.support.hangs import HANG_SECONDS
@@ -167,3 +167,15 @@ def test_forged_labels(
     feed = {"i": np.array([[0, 1, 5]] * 2), "x": np.ones((2, 3), np.float32)}
     with pytest.raises(flexnn.FlexNNError, match=message), flexnn.Session(artifact) as session:
         session.run(None, feed)
+
+
+def test_places_of_anything_that_can_be_printed() -> None:
+    words = Words({"x": Labels("words", ["7", "größer", "[1]", "ham"])})
+    given = ["ham", "größer".encode(), 7, np.str_("ham"), None, b"\xff", "7"]
+    for more, wanted in (([], []), ([[1]], [2])):  # a list has no hash
+        x = np.empty(len(given) + len(more), object)
+        x[:] = [*given, *more]
+        places = words.places({"x": x})["x"]
+        assert (places.dtype, places.tolist()) == (np.int64, [3, 1, 0, 3, 4, 4, 0, *wanted])
+    assert words.places({"x": np.array([["ham", "x"], ["7", "ham"]])})["x"].tolist() == [[3, 4], [0, 3]]
+    assert words.places({"x": np.empty((0, 2), object)})["x"].shape == (0, 2)
