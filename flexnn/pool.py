@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
+from flexnn._core import Ending
 from flexnn.planning import BudgetError
 from flexnn.run.engine import SessionError
 from flexnn.run.opening import open_pooled
@@ -58,6 +59,7 @@ class Pool:
         self._is_closed = False
         self._shared = SharedArena(options.memory, self._options)
         self._turns.may_leave = self._shared.may_leave
+        self._turns.ending = Ending(self._shared.engine.core)
         if options.asked is not None:
             self._ask(options.asked)
 

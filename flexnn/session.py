@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
+from flexnn._core import Ending
 from flexnn.artifact.format import ArtifactError, is_onnx
 from flexnn.graph.ir import GraphError
 from flexnn.planning import BudgetError, Plan
@@ -148,10 +149,14 @@ class Session(StateCalls):
         self._calls: Calls | None = None
         self._is_pooled, self._turns = turns is not None, turns or Turns()
         self._is_closed, self._owns_outputs = False, given.get("own_outputs", True)
+        self._ending: Ending | None = None
         if is_onnx(path):
             self._open_compiled(path, shapes, lambda artifact: opened(artifact, {}, options), measures=options.measures)
         else:
             self._run = opened(path, shapes, options)
+        self._ending = self._run.ending()
+        if self._is_pooled:
+            self._ending.leave(self._run, self._turns.leaving)
         self._asked = options.asked
         if self._asked is not None:
             self._follow()
@@ -362,14 +367,13 @@ class Session(StateCalls):
         """Give back memory, threads and files, after the run in flight; that run itself does it where a signal handler
         closes the session that it interrupted. The session cannot run again; closing twice is fine.
         """
-        self._close(waits=True)
-
-    def _close(self, *, waits: bool) -> None:
         is_first, self._is_closed = not self._is_closed, True
         if self._turns.is_foreign:
             self._run.release()
         else:
-            self._turns.leave(self._run if is_first else None, waits=waits)
+            self._turns.leave(self._run if is_first else None)
+        if self._ending is not None:
+            self._ending.stay()
 
     def _discard(self) -> None:
         """Remove the artifact if it is a kept one: opening the model again makes it anew."""
@@ -377,10 +381,6 @@ class Session(StateCalls):
 
         artifact = self._run.artifact
         discard(artifact.path, os.fstat(artifact.fd).st_ino)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_run"):
-            self._close(waits=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._is_closed:
@@ -454,7 +454,7 @@ class Session(StateCalls):
 
 
 _OWN = frozenset(
-    "_path _opened_with _calls _is_pooled _turns _is_closed _owns_outputs _run _asked _feeds".split()  # noqa: SIM905
+    "_path _opened_with _calls _is_pooled _turns _is_closed _owns_outputs _ending _run _asked _feeds".split()  # noqa: SIM905
 )
 """Attributes of a session that its pickle does not hold; others are those of derived classes."""
 

@@ -355,6 +355,10 @@ class Arena:
         elif not self._is_pooled:
             self._engine.close(self._file.files)
 
+    def ending(self) -> _core.Ending:
+        """Return what closes engine and files when nobody closed the session; neither those of a pool."""
+        return _core.Ending(None) if self._is_pooled else _core.Ending(self._engine.core, self._file.files)
+
     def suspect(self) -> None:
         """Have what is bound checked before the next run."""
         self._engine.suspect()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
+from flexnn._core import OpenFile
+
 FILE_BYTES_MAX = 1 << 14
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)
 """Errors after which a file may be there: it must not count as one that says nothing, as no limit would."""
@@ -16,18 +18,19 @@ class SystemFile:
     """
 
     def __init__(self, path: str) -> None:
-        self._fd, self._last = -1, b""
+        self._file: OpenFile | None = None
+        self._last = b""
         try:
-            self._fd = os.open(path, os.O_RDONLY)
+            self._file = OpenFile(path, os.O_RDONLY)
         except OSError as error:
             if error.errno in _SHORT:
                 raise
 
     def text(self) -> bytes:
         """Return what the file says now; what it said last where reading fails for once."""
-        if self._fd >= 0:
+        if self._file is not None and self._file.fd >= 0:
             try:
-                self._last = os.pread(self._fd, FILE_BYTES_MAX, 0)
+                self._last = os.pread(self._file.fd, FILE_BYTES_MAX, 0)
             except OSError as error:
                 self._last = self._last if error.errno in _SHORT else b""
         return self._last
@@ -46,12 +49,8 @@ class SystemFile:
 
     def close(self) -> None:
         """Give the descriptor back."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __del__(self) -> None:  # of one whose owner was never whole
-        self.close()
+        if self._file is not None:
+            self._file.close()
 
 
 def counted(fields: dict[bytes, bytes], *names: bytes) -> int:
