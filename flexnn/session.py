@@ -52,8 +52,8 @@ class Session(StateCalls):
         io: ``"buffered"``, or ``"direct"`` to read past the page cache where the file system supports it.
         shapes: Shapes of open inputs, by name.
         profile: ``"measure"``: time kernels and storage when an artifact is first opened on this machine (some 20 ms,
-            inside ``memory``; with open shapes, as much of the first run), and when a session closes that ran for long
-            (5 % of that time), and keep the times in the user's cache folder. ``"analytic"``: estimate times from
+            inside ``memory``; with open shapes, as much of the first run), and when a session is closed that ran for
+            long (5 % of that time), and keep the times in the user's cache folder. ``"analytic"``: estimate times from
             rates. Default: the environment's FLEXNN_PROFILE, or "measure".
         groups: Number of groups into which each layer of independent nodes is split; the nodes of a group run at the
             same time. Needs all weights pinned, so a smaller budget is refused. ``"auto"``: the number that is

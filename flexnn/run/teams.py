@@ -263,8 +263,9 @@ class Teams(Arena):
         plans have of the arena, if they are known.
         """
         align = self.segments.setting.io_align
-        others = [segment for segment in self._open if segment not in segments]
-        closed = [other for other in self.segments if other not in segments and other not in self._open]
+        mine = set(segments)
+        others = [segment for segment in self._open if segment not in mine]
+        closed = [other for other in self.segments if other not in mine and other not in self._open]
         slots = align_up(max((each.slot_bytes for each in (*team, *self._with_slots())), default=0), align)
         working = max([self.segments.floor_bytes, *(other.shared_bytes for other in others)])
         return {
