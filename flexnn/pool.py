@@ -6,13 +6,12 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from flexnn._core import Ending
 from flexnn.planning import BudgetError
 from flexnn.run.engine import SessionError
 from flexnn.run.opening import open_pooled
 from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
 from flexnn.run.sharing import SharedArena
-from flexnn.run.turns import Turns
+from flexnn.run.turns import Ending, Turns
 from flexnn.session import Session
 from flexnn.units import asks_system, format_bytes, parse_bytes
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
-from flexnn._core import Ending
 from flexnn.artifact.format import ArtifactError, is_onnx
 from flexnn.graph.ir import GraphError
 from flexnn.planning import BudgetError, Plan
@@ -16,7 +15,7 @@ from flexnn.run.engine import DamageError, SessionError
 from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run, prepare
 from flexnn.run.options import GivenGroups, Io, Kv, Profile, RunOptions, run_options
-from flexnn.run.turns import Turns
+from flexnn.run.turns import Ending, Turns
 from flexnn.stateful import StateCalls
 from flexnn.units import asks_system, format_bytes, parse_bytes
 

@@ -111,7 +111,7 @@ class Arena:
         self._counted: tuple[int, ...] = ()
         """Counts at which they were found."""
         self._tally = Tally.of((), (), 0)
-        """What several parts have in common of what was counted."""
+        """Objects that several parts have in common and that were counted."""
         self._open_pins: set[Pins] = set()
         """Pins of all open segments, and of some closed since."""
         self._open_working = 0

@@ -1,4 +1,4 @@
-"""What was counted of a session's open and kept parts, so that one that joins them adds its own bytes only."""
+"""Tally of a session's open and kept parts, so that one that joins them adds its own bytes only."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import ClassVar, Protocol, TypeVar
 
-from flexnn._core import Ending, TurnLock
+from flexnn._core import Ending as Ending
+from flexnn._core import TurnLock
 
 from .engine import SessionError
 
@@ -40,7 +41,7 @@ class Turns:
         and they may leave.
         """
         self.ending: Ending | None = None
-        """What closes the engine of a pool that nobody closed, with its last session."""
+        """Object that closes the engine of a pool that nobody closed, with its last session."""
 
     @property
     def is_foreign(self) -> bool:
