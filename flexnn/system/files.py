@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
-from flexnn._core import OpenFile
+if TYPE_CHECKING:
+    from flexnn._core import OpenFile
 
 FILE_BYTES_MAX = 1 << 14
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)
@@ -18,6 +20,8 @@ class SystemFile:
     """
 
     def __init__(self, path: str) -> None:
+        from flexnn._core import OpenFile  # which imports numpy: a process that compiles does so later
+
         self._file: OpenFile | None = None
         self._last = b""
         try:
