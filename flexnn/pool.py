@@ -11,7 +11,7 @@ from flexnn.run.engine import SessionError
 from flexnn.run.opening import open_pooled
 from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
 from flexnn.run.sharing import SharedArena
-from flexnn.run.turns import Turns
+from flexnn.run.turns import Ending, Turns
 from flexnn.session import Session
 from flexnn.units import asks_system, format_bytes, parse_bytes
 
@@ -58,6 +58,7 @@ class Pool:
         self._is_closed = False
         self._shared = SharedArena(options.memory, self._options)
         self._turns.may_leave = self._shared.may_leave
+        self._turns.ending = Ending(self._shared.engine.core)
         if options.asked is not None:
             self._ask(options.asked)
 

@@ -15,7 +15,7 @@ from flexnn.run.engine import DamageError, SessionError
 from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run, prepare
 from flexnn.run.options import GivenGroups, Io, Kv, Profile, RunOptions, run_options
-from flexnn.run.turns import Turns
+from flexnn.run.turns import Ending, Turns
 from flexnn.stateful import StateCalls
 from flexnn.units import asks_system, format_bytes, parse_bytes
 
@@ -51,8 +51,8 @@ class Session(StateCalls):
         io: ``"buffered"``, or ``"direct"`` to read past the page cache where the file system supports it.
         shapes: Shapes of open inputs, by name.
         profile: ``"measure"``: time kernels and storage when an artifact is first opened on this machine (some 20 ms,
-            inside ``memory``; with open shapes, as much of the first run), and when a session closes that ran for long
-            (5 % of that time), and keep the times in the user's cache folder. ``"analytic"``: estimate times from
+            inside ``memory``; with open shapes, as much of the first run), and when a session is closed that ran for
+            long (5 % of that time), and keep the times in the user's cache folder. ``"analytic"``: estimate times from
             rates. Default: the environment's FLEXNN_PROFILE, or "measure".
         groups: Number of groups into which each layer of independent nodes is split; the nodes of a group run at the
             same time. Needs all weights pinned, so a smaller budget is refused. ``"auto"``: the number that is
@@ -148,10 +148,14 @@ class Session(StateCalls):
         self._calls: Calls | None = None
         self._is_pooled, self._turns = turns is not None, turns or Turns()
         self._is_closed, self._owns_outputs = False, given.get("own_outputs", True)
+        self._ending: Ending | None = None
         if is_onnx(path):
             self._open_compiled(path, shapes, lambda artifact: opened(artifact, {}, options), measures=options.measures)
         else:
             self._run = opened(path, shapes, options)
+        self._ending = self._run.ending()
+        if self._is_pooled:
+            self._ending.leave(self._run, self._turns.leaving)
         self._asked = options.asked
         if self._asked is not None:
             self._follow()
@@ -362,14 +366,13 @@ class Session(StateCalls):
         """Give back memory, threads and files, after the run in flight; that run itself does it where a signal handler
         closes the session that it interrupted. The session cannot run again; closing twice is fine.
         """
-        self._close(waits=True)
-
-    def _close(self, *, waits: bool) -> None:
         is_first, self._is_closed = not self._is_closed, True
         if self._turns.is_foreign:
             self._run.release()
         else:
-            self._turns.leave(self._run if is_first else None, waits=waits)
+            self._turns.leave(self._run if is_first else None)
+        if self._ending is not None:
+            self._ending.stay()
 
     def _discard(self) -> None:
         """Remove the artifact if it is a kept one: opening the model again makes it anew."""
@@ -377,10 +380,6 @@ class Session(StateCalls):
 
         artifact = self._run.artifact
         discard(artifact.path, os.fstat(artifact.fd).st_ino)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_run"):
-            self._close(waits=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._is_closed:
@@ -454,7 +453,7 @@ class Session(StateCalls):
 
 
 _OWN = frozenset(
-    "_path _opened_with _calls _is_pooled _turns _is_closed _owns_outputs _run _asked _feeds".split()  # noqa: SIM905
+    "_path _opened_with _calls _is_pooled _turns _is_closed _owns_outputs _ending _run _asked _feeds".split()  # noqa: SIM905
 )
 """Attributes of a session that its pickle does not hold; others are those of derived classes."""
 

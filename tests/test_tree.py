@@ -136,7 +136,7 @@ MAY_IMPORT = {
     "ray": {"graph", "planned", "session", "units"},
     "backend": {"compiler", "graph", "session"},
     "doctor": {"_core", "files", "system"},
-    "system": {"errors", "planning", "units"},
+    "system": {"_core", "errors", "planning", "units"},
     "cli": {
         "benchmark",
         "doctor",

@@ -142,11 +142,14 @@ class _Failure(NamedTuple):
         those at which the comparisons before it come out as they did, if there are any.
         """
         sizes = np.arange(self.first, SIZE_MAX + 1)
-        for more in OTHERS:
-            sizes = sizes[self._outcomes(comparison, name, sizes, more) != comparison.outcome]
-        best = sizes
-        for earlier in self.before if len(sizes) else ():
-            best = best[self._outcomes(earlier, name, best, 0) == earlier.outcome]
+        try:
+            for more in OTHERS:
+                sizes = sizes[self._outcomes(comparison, name, sizes, more) != comparison.outcome]
+            best = sizes
+            for earlier in self.before if len(sizes) else ():
+                best = best[self._outcomes(earlier, name, best, 0) == earlier.outcome]
+        except OverflowError:  # numbers of the file that numpy's do not hold: no size helps
+            return sizes[:0]
         return best if len(best) else sizes
 
     def _outcomes(self, comparison: _Comparison, name: str, sizes: Array, more: int) -> Array:

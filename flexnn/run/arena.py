@@ -29,6 +29,7 @@ from .model_file import ModelFile
 from .options import RunOptions
 from .recording import ReadyStretch, kept_bytes
 from .segments import BoundSegments
+from .tally import Tally
 
 
 class Home(Protocol):
@@ -109,6 +110,8 @@ class Arena:
         """Bytes of everything that is open and kept, values not counted, by what takes them."""
         self._counted: tuple[int, ...] = ()
         """Counts at which they were found."""
+        self._tally = Tally.of((), (), 0)
+        """Objects that several parts have in common and that were counted."""
         self._open_pins: set[Pins] = set()
         """Pins of all open segments, and of some closed since."""
         self._open_working = 0
@@ -209,6 +212,7 @@ class Arena:
         """Count what is open now."""
         if self.segments.memory is not None or self._home is not None:
             self._opened, self._counted = self._opened_bytes(), self._counts()
+            self._tally = Tally.of(self._ready.values(), self.segments, self.segments.decided_bytes)
         self._open_pins = {segment.pins for segment in self._open}
         self._open_working = max((segment.shared_bytes for segment in self._open), default=0)
 
@@ -219,6 +223,22 @@ class Arena:
         templates = self.segments.templates
         nodes = templates.nodes if templates is not None else -1
         return len(self._ready), len(self._open), len(self.segments), nodes, self.segments.floor_bytes
+
+    def _is_next(self, found: ReadyStretch) -> bool:
+        """Return whether a stretch and its segments, which are not open, are all that came since what is open and kept
+        was counted.
+        """
+        ready, opened, kept, *others = self._counts()
+        new = len(set(found.segments))
+        return self._counted == (ready - 1, opened, kept - new, *others) and self._tally.has_templates(found.segments)
+
+    def _count_next(self, found: ReadyStretch) -> None:
+        """Count the stretch that ``_is_next``, as it joined those that are open."""
+        more = self._tally.kept_bytes(found) + sum(segment.program_bytes for segment in set(found.segments))
+        more += self.segments.decided_bytes - self._tally.decided
+        self._opened = self._opened | {"programs": self._opened["programs"] + more}
+        self._tally.add(found, self.segments.decided_bytes)
+        self._counted = self._counts()
 
     def beside_values(self) -> int:
         """Return the bytes of the session, values not counted."""
@@ -354,6 +374,10 @@ class Arena:
             self._home = None  # which has this
         elif not self._is_pooled:
             self._engine.close(self._file.files)
+
+    def ending(self) -> _core.Ending:
+        """Return what closes engine and files when nobody closed the session; neither those of a pool."""
+        return _core.Ending(None) if self._is_pooled else _core.Ending(self._engine.core, self._file.files)
 
     def suspect(self) -> None:
         """Have what is bound checked before the next run."""

@@ -217,6 +217,10 @@ class FixedRun:
             self._learn(may_measure=True)
         self.release()
 
+    def ending(self) -> _core.Ending:
+        """Return what closes engine and files when nobody closed the session."""
+        return _core.Ending(self._engine.core, self._files)
+
     def release(self) -> None:
         """Give back descriptors and arrays."""
         self._results.clear()

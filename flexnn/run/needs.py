@@ -26,12 +26,14 @@ class Needs:
         """Most bytes of values while some were made outside the arena, without those."""
         self.freed_bytes = 0
         """Most of these bytes since freed memory was given back: the C library may keep as many."""
+        self.most_beside = 0
+        """Most bytes of values and stacks of a stretch that ran."""
         self._stretches: dict[ReadyStretch, int] = {}
         """Stretches that ran, and the most bytes of their stacks."""
 
     def begin(self) -> None:
         """Begin a run."""
-        self.values_bytes = 0
+        self.values_bytes = self.most_beside = 0
         self._stretches.clear()
 
     def count(self, nbytes: int) -> None:
@@ -41,7 +43,9 @@ class Needs:
 
     def run(self, found: ReadyStretch) -> None:
         """Count a stretch that has run."""
-        self._stretches[found] = max(self._stretches.get(found, 0), found.stacks_bytes)
+        stacks = found.stacks_bytes
+        self._stretches[found] = max(self._stretches.get(found, 0), stacks)
+        self.most_beside = max(self.most_beside, found.values_bytes + stacks)
 
     def most_values(self, stretches: Iterable[ReadyStretch]) -> int:
         """Return the most bytes of values that there were in a run of these stretches, or will be in the next one."""

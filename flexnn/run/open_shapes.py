@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from flexnn._core import Ending
 from flexnn.errors import FlexNNError
 from flexnn.graph.evaluate import MemoryNeededError
 from flexnn.graph.ir import DTYPES, Array
@@ -90,8 +91,7 @@ class OpenShapesRun:
         self._hosted: dict[str, int] = {}
         """Operators that numpy computed in the last run, and how often."""
         self._feeds: Sequence[Array] = ()  # the inputs of the run under way
-        self._shapes: tuple[object, ...] = ()
-        """Shapes of the inputs of the last run."""
+        self._shapes: tuple[object, ...] = ()  # of the inputs of the last run
         if options.memory is None:
             self._prepare()
 
@@ -311,6 +311,10 @@ class OpenShapesRun:
         self._first.clear()
         self._open.close(learn=learn)
         self.release()
+
+    def ending(self) -> Ending:
+        """Return what closes engine and files when nobody closed the session; neither those of a pool."""
+        return self._open.ending()
 
     def release(self) -> None:
         """Give back descriptors and arrays."""

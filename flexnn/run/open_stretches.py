@@ -19,7 +19,7 @@ from .arena import Home
 from .bound_segment import BoundSegment
 from .engine import session_error
 from .model_file import ModelFile
-from .needs import Needs, live_bytes
+from .needs import live_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, ready
 from .statistics import machine_statistics
@@ -46,8 +46,6 @@ class OpenStretches(Teams):
         """Whether more or other stretches are kept than when this was set back."""
         self._last: ReadyStretch | None = None
         """The stretch that ran last."""
-        self.needs = Needs(self.segments)
-        """Needs of the run under way, or of the last."""
         self.is_full = False
         """Whether stacks found no room for more rows."""
         self._is_settled = True
@@ -405,6 +403,7 @@ class OpenStretches(Teams):
         for part in stretch.tape.segments:  # also where one was bound, and the next failed
             self.segments.pop(part)
         self._ready.pop(stretch, None)  # last: nobody would find what is left
+        self._counted = ()
 
     @property
     def only(self) -> ReadyStretch | None:

@@ -182,6 +182,10 @@ class PooledFixedRun(FixedRun):
         """Refuse: the budget is the pool's."""
         raise SessionError("the session's memory is its pool's: set that")
 
+    def ending(self) -> _core.Ending:
+        """Return what closes nothing: engine and files are the pool's."""
+        return _core.Ending(None)
+
     def close(self, *, learn: bool = True) -> None:
         """Give back what the pool has of the session."""
         if self._seat in self._shared.seats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from flexnn._core import Ending
 from flexnn.artifact import Artifact
 from flexnn.graph.ir import Array
 from flexnn.graph.ports import Port
@@ -94,6 +95,10 @@ class Run(Protocol):
 
     def close(self, *, learn: bool = True) -> None:
         """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""
+        ...
+
+    def ending(self) -> Ending:
+        """Return what closes engine and files when nobody closed the session; neither those of a pool."""
         ...
 
     def release(self) -> None:

@@ -197,8 +197,12 @@ class BoundSegments:
         for segment in self:
             if segment.is_own:
                 bases.pop(id(segment.base), None)
-        decided = sum([found.nbytes for found in self._decided.values()])
-        return sum([base.plan.overhead["program"] for base in bases.values()]) + decided
+        return sum([base.plan.overhead["program"] for base in bases.values()]) + self.decided_bytes
+
+    @property
+    def decided_bytes(self) -> int:
+        """Bytes of decisions."""
+        return sum([found.nbytes for found in self._decided.values()])
 
     def io_bytes(self, segment: BoundSegment) -> int:
         """Return the bytes that a plan of the segment counts for its inputs and outputs."""

@@ -389,6 +389,10 @@ class StateRun(StatePrograms):
             self._parts.learn(self._watch, self._timed, None, self.plan)
         self.release()
 
+    def ending(self) -> _core.Ending:
+        """Return what closes engine and files when nobody closed the session."""
+        return _core.Ending(self._engine.core, self._file.files)
+
     def release(self) -> None:
         """Give back descriptors and arrays."""
         self._states, self._last, self._once, self._beside = [], None, None, {}

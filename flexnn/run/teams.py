@@ -17,7 +17,7 @@ from .bases import Pins
 from .bound_segment import BoundSegment
 from .holding import parts_of
 from .model_file import ModelFile
-from .needs import least_bytes, rounding_bytes
+from .needs import Needs, least_bytes, rounding_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, kept_bytes
 
@@ -36,6 +36,8 @@ class Teams(Arena):
 
     def __init__(self, file: ModelFile, options: RunOptions, home: Home | None = None) -> None:
         super().__init__(file, options, home)
+        self.needs = Needs(self.segments)
+        """Needs of the run under way, or of the last."""
         self._usual: list[ReadyStretch] = []
         """Stretches of the last complete run."""
         self._held_for: int | None = None
@@ -280,8 +282,9 @@ class Teams(Arena):
         plans have of the arena, if they are known.
         """
         align = self.segments.setting.io_align
-        others = [segment for segment in self._open if segment not in segments]
-        closed = [other for other in self.segments if other not in segments and other not in self._open]
+        mine = set(segments)
+        others = [segment for segment in self._open if segment not in mine]
+        closed = [other for other in self.segments if other not in mine and other not in self._open]
         slots = align_up(max((each.slot_bytes for each in (*team, *self._with_slots())), default=0), align)
         working = max([self.segments.floor_bytes, *(other.shared_bytes for other in others)])
         return {
@@ -337,14 +340,47 @@ class Teams(Arena):
         """Plan, place and bind a stretch beside all that is open, if that needs no look at it; return whether. Parts of
         a run come one by one, and to look at all others for each takes the square of their number.
         """
-        if self.segments.memory is not None or self._home is not None or self._is_crowded or found.loops:
+        if self._home is not None or self._is_crowded or found.loops:
             return False
+        if self.segments.memory is not None:
+            return self._follows_beside(found, self.segments.memory)
         for segment in found.segments:
             if segment.base is None and not self.segments.refit(segment):
                 self.segments.planned(segment, None, {})
             if self._lack_of(segment) is not None:
                 return False
         return self._join(found.segments, found.slot_bytes)
+
+    def _follows_beside(self, found: ReadyStretch, memory: int) -> bool:
+        """Do so in a budget, for a stretch that is new, if its segments are planned as others of their kind were, and
+        that fits beside the values of each stretch of the run.
+        """
+        if not self._open or self._layout is None or found in self._usual or not self._is_next(found):
+            return False
+        segments = dict.fromkeys(found.segments)
+        values = max(self.needs.most_beside, found.values_bytes + found.stacks_bytes)
+        left = memory - sum(self._opened.values()) - self._tally.kept_bytes(found) - values
+        if left < sum(NODE_BYTES * segment.nodes for segment in segments):
+            return False
+        left -= rounding_bytes(self.segments.setting.io_align, len(self._open) + len(segments))
+        beside = BASE_BYTES + self.segments.stacks_bytes + self._layout.working  # what plans count, and is there
+        self.segments.plans_larger = True
+        for segment in segments:
+            if segment.base is None and not self._planned_as_others(segment, beside + left):
+                return False
+            left -= segment.program_bytes
+            if left < 0 or self._lack_of(segment) is not None:
+                return False
+        if not self._join(found.segments, found.slot_bytes):
+            return False
+        self._count_next(found)
+        return True
+
+    def _planned_as_others(self, segment: BoundSegment, most: int) -> bool:
+        """Plan a segment as others of its kind were, in at most so many bytes; return whether that makes a plan."""
+        if self.segments.refit(segment) or self.segments.follow(segment):
+            return True
+        return self._planned_like_last(segment, most - DECIDED * ROW_BYTES * segment.nodes)
 
     def _lack_of(self, segment: BoundSegment) -> Lack | None:
         """Return what a segment's plan depends on and was never tried; None: nothing, or that was asked before."""

@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Callable
 from typing import ClassVar, Protocol, TypeVar
-from weakref import WeakSet
 
+from flexnn._core import Ending as Ending
 from flexnn._core import TurnLock
 
 from .engine import SessionError
@@ -26,25 +26,32 @@ class Closes(Protocol):
 class Turns:
     """Calls that take turns, and none inside another; what is closed meanwhile goes at the end of the call."""
 
-    _all: ClassVar[WeakSet[Turns]] = WeakSet()
+    _forks: ClassVar[int] = 0
+    """How often this process, and those that it comes from, were forked."""
 
     def __init__(self) -> None:
-        self.is_foreign = False
-        """Whether this is a process that was forked since; the lock may be held by a thread that it does not have."""
-        Turns._all.add(self)
+        self._born = Turns._forks
         self.lock = TurnLock()  # also for the thread that has it: a signal handler may call while a run goes on
         self.is_busy = False
         """Whether a call goes on."""
         self.may_leave: Callable[[], bool] = lambda: True
         """Whether closing a run need not wait for a device. A session's engine goes with it, and does not wait."""
-        self._leaving: list[Closes] = []
-        """Runs of sessions that were closed; they are closed when no call goes on and they may leave."""
+        self.leaving: list[Closes] = []
+        """Runs of sessions that were closed, or of a pool's that nobody closed; they are closed when no call goes on
+        and they may leave.
+        """
+        self.ending: Ending | None = None
+        """Object that closes the engine of a pool that nobody closed, with its last session."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this is a process that was forked since; the lock may be held by a thread that it does not have."""
+        return self._born != Turns._forks
 
     @classmethod
     def forked(cls) -> None:
         """Note that this process was forked; asking the system before each run would take a tenth of a short one."""
-        for turns in cls._all:
-            turns.is_foreign = True
+        cls._forks += 1
 
     def take(self, call: Callable[..., _T], failed: Callable[[BaseException], None], *arguments: object) -> _T:
         """Return what ``call`` does with ``arguments`` when the calls of other threads are done; ``failed`` is told
@@ -55,6 +62,8 @@ class Turns:
                 raise SessionError(
                     "this thread is in a call of the session already: a signal handler may only close it"
                 )
+            if self.leaving:  # of sessions that nobody closed
+                self._release()
             self.is_busy = True
             try:
                 return call(*arguments)
@@ -63,7 +72,7 @@ class Turns:
                 raise
             finally:
                 self.is_busy = False
-                if self._leaving:
+                if self.leaving:
                     self._release()
 
     def take_if_free(self, call: Callable[[], _T], failed: Callable[[BaseException], None]) -> None:
@@ -75,28 +84,25 @@ class Turns:
 
         self.lock.if_free(taken)
 
-    def leave(self, run: Closes | None, *, waits: bool = True, is_last: bool = False) -> None:
-        """Close a run, and those that were to be closed before, after the call that goes on; without ``waits``, the
-        thread that calls now closes them. ``is_last``: then all others may leave, too.
+    def leave(self, run: Closes | None, *, is_last: bool = False) -> None:
+        """Close a run, and those that were to be closed before, after the call that goes on. ``is_last``: then all
+        others may leave, too.
         """
         if is_last:
             self.may_leave = lambda: True
         if run is not None:
-            self._leaving.insert(0 if is_last else len(self._leaving), run)
-        if waits:
-            with self.lock:
-                self._release()
-        else:
-            self.lock.if_free(self._release)
+            self.leaving.insert(0 if is_last else len(self.leaving), run)
+        with self.lock:
+            self._release()
 
     def _release(self) -> None:
-        while self._leaving and not self.is_busy:
+        while self.leaving and not self.is_busy:
             self.is_busy = True  # what a signal handler closes meanwhile comes in its turn
             try:
                 if not self.may_leave():
                     break
-                self._leaving[0].close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
-                del self._leaving[0]
+                self.leaving[0].close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
+                del self.leaving[0]
             finally:
                 self.is_busy = False
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from flexnn._core import Ending
 from flexnn.artifact import Artifact
 from flexnn.graph.ir import Array
 from flexnn.graph.ports import Port
@@ -181,6 +182,10 @@ class WatchedRun:
         """Give everything back."""
         self._unwatch()
         self.inner.close(learn=learn)
+
+    def ending(self) -> Ending:
+        """Return what closes engine and files when nobody closed the session."""
+        return self.inner.ending()
 
     def release(self) -> None:
         """Give back descriptors and arrays only."""

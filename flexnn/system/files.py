@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flexnn._core import OpenFile
 
 FILE_BYTES_MAX = 1 << 14
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)
@@ -16,18 +20,21 @@ class SystemFile:
     """
 
     def __init__(self, path: str) -> None:
-        self._fd, self._last = -1, b""
+        from flexnn._core import OpenFile  # which imports numpy: a process that compiles does so later
+
+        self._file: OpenFile | None = None
+        self._last = b""
         try:
-            self._fd = os.open(path, os.O_RDONLY)
+            self._file = OpenFile(path, os.O_RDONLY)
         except OSError as error:
             if error.errno in _SHORT:
                 raise
 
     def text(self) -> bytes:
         """Return what the file says now; what it said last where reading fails for once."""
-        if self._fd >= 0:
+        if self._file is not None and self._file.fd >= 0:
             try:
-                self._last = os.pread(self._fd, FILE_BYTES_MAX, 0)
+                self._last = os.pread(self._file.fd, FILE_BYTES_MAX, 0)
             except OSError as error:
                 self._last = self._last if error.errno in _SHORT else b""
         return self._last
@@ -46,12 +53,8 @@ class SystemFile:
 
     def close(self) -> None:
         """Give the descriptor back."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __del__(self) -> None:  # of one whose owner was never whole
-        self.close()
+        if self._file is not None:
+            self._file.close()
 
 
 def counted(fields: dict[bytes, bytes], *names: bytes) -> int:

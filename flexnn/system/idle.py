@@ -7,7 +7,9 @@ import os
 import time
 from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
-from weakref import WeakMethod
+from types import MethodType
+from typing import cast
+from weakref import ref
 
 from flexnn.errors import FlexNNError
 
@@ -17,6 +19,30 @@ SECONDS = 0.02
 """Time from one look to the next."""
 
 
+class _Wanted:
+    """A bound method that is not kept alive. Unlike a WeakMethod it calls nothing when its object goes: what a signal
+    handler raised there would be lost.
+    """
+
+    def __init__(self, call: Callable[[], bool]) -> None:
+        method = cast(MethodType, call)
+        self._object, self._function = ref(method.__self__), method.__func__
+
+    def is_for(self, call: Callable[[], bool]) -> bool:
+        """Return whether this is the method ``call``."""
+        method = cast(MethodType, call)
+        return self._object() is method.__self__ and self._function is method.__func__
+
+    def is_still(self) -> bool:
+        """Call the method; return whether it is to be called again."""
+        owner = self._object()
+        try:
+            return owner is not None and bool(self._function(owner))
+        except FlexNNError as error:
+            log.warning("between runs: %s", error)
+            return True
+
+
 class _Thread:
     """The thread of this process, and what it calls."""
 
@@ -24,7 +50,7 @@ class _Thread:
         self._pid = os.getpid()
         self._lock = allocate_lock()
         """Held while something is called, so that none is called when the interpreter ends."""
-        self._calls: list[WeakMethod[Callable[[], bool]]] = []
+        self._calls: list[_Wanted] = []
         self._is_over = False
 
     @property
@@ -35,10 +61,9 @@ class _Thread:
     def add(self, call: Callable[[], bool]) -> None:
         """Call this until it returns False."""
         with self._lock:
-            called = WeakMethod(call)
-            if called in self._calls:
+            if any(wanted.is_for(call) for wanted in self._calls):
                 return
-            self._calls.append(called)
+            self._calls.append(_Wanted(call))
             if len(self._calls) > 1:
                 return
             try:
@@ -58,19 +83,9 @@ class _Thread:
             time.sleep(SECONDS)
             with self._lock:
                 if not self._is_over:
-                    self._calls = [ref for ref in self._calls if _still_wanted(ref)]
+                    self._calls = [wanted for wanted in self._calls if wanted.is_still()]
                 if self._is_over or not self._calls:
                     return
-
-
-def _still_wanted(ref: WeakMethod[Callable[[], bool]]) -> bool:
-    """Call a method; return whether it is to be called again."""
-    call = ref()
-    try:
-        return call is not None and call()
-    except FlexNNError as error:
-        log.warning("between runs: %s", error)
-        return True
 
 
 class _Process:

@@ -99,7 +99,6 @@ USES: dict[str, Callable[[Turns], None]] = {
     "take": lambda turns: turns.take(lambda: None, lambda error: None),
     "take_if_free": lambda turns: turns.take_if_free(lambda: None, lambda error: None),
     "leave": lambda turns: turns.leave(None),
-    "leave at once": lambda turns: turns.leave(None, waits=False),
 }
 INTERRUPTS, EVERY_SECONDS = 4000, 1.3e-4
 

@@ -161,3 +161,10 @@ def test_asked_sizes_bind(tmp_path: Path, seed: int) -> None:
     taken = {"n": rows, "k": 69} | found.exact
     (y,) = ort.InferenceSession(path).run(None, {"x": numbers(taken["n"], taken["k"])})
     assert prod(y.shape) == 5 * shape[1]
+
+
+def test_numbers_beyond_64_bits(tmp_path: Path) -> None:
+    """Compiling a damaged model ended in an OverflowError of numpy's."""
+    nodes = [NODE("Reshape", ["x", "far"], ["y"])]
+    path = saved(tmp_path / "m.onnx", nodes, {"far": np.array([1 << 40, 1 << 40, -1])}, {"x": "length"})
+    assert asked(path, length=2) == NOTHING

@@ -141,15 +141,16 @@ def test_work_grows_with_the_branches_that_data_decide(tmp_path: Path) -> None:
     assert taken[1] < taken[0] * GROWTH, taken
 
 
-def test_work_grows_with_the_branches_that_give_other_shapes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("memory", [None, "64MiB"])
+def test_work_grows_with_the_branches_that_give_other_shapes(tmp_path: Path, memory: str | None) -> None:
     """Each part that Python walks to was planned with, and placed beside, all parts before it: the first run of 400
-    branches took 3.5 s, that of 200 1.3.
+    branches took 3.5 s, that of 200 1.3; in a budget 160 made 3.0 times the calls of 80.
     """
     taken = []
     feed = {"t0": np.full((1, 8), 0.5, np.float32)}
     for branches in (80, 160):
         model = reshaped(branches)
-        with open_for_tests(compiled(tmp_path, model), threads=1, poison=True) as session:
+        with open_for_tests(compiled(tmp_path, model), memory, 1, poison=True, profile="analytic") as session:
             with counting() as calls:
                 session.run(None, feed)
             check_run(session, model, feed)
@@ -157,11 +158,18 @@ def test_work_grows_with_the_branches_that_give_other_shapes(tmp_path: Path) -> 
     assert taken[1] < taken[0] * GROWTH, taken
 
 
-def test_parts_that_join_lie_where_all_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that is placed without a look at the others has the place that it has when all are arranged; one with
-    other weights, slots or a larger working part has them arranged.
+@pytest.mark.parametrize("memory", [None, "64MiB"])
+def test_parts_that_join_lie_where_all_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str | None
+) -> None:
+    """A part that is placed without a look at the others has the place that it has when all are arranged, and adds the
+    bytes that are found when all are counted; one with other weights, slots or a larger working part has them arranged.
     """
-    join, answers = Arena._join, []
+    join, count, answers = Arena._join, Arena._count_next, []
+
+    def counted(arena: Arena, found: Any) -> None:
+        count(arena, found)
+        assert sum(arena._opened.values()) == sum(arena._opened_bytes().values())
 
     def joined(arena: Arena, segments: Any, slot_bytes: int) -> bool:
         answers.append(join(arena, segments, slot_bytes))
@@ -174,6 +182,7 @@ def test_parts_that_join_lie_where_all_would(tmp_path: Path, monkeypatch: pytest
         return answers[-1]
 
     monkeypatch.setattr(Arena, "_join", joined)
+    monkeypatch.setattr(Arena, "_count_next", counted)
     model, rng = reshaped(24), np.random.default_rng(0)
     for i in (5, 11, 17):  # weights, in parts that a run has met no like of
         node = next(node for node in model.graph.node if f"t{i}" in node.output)
@@ -185,12 +194,14 @@ def test_parts_that_join_lie_where_all_would(tmp_path: Path, monkeypatch: pytest
         rest.insert(rest.index(node) + 1, rest.pop())
         del model.graph.node[:]
         model.graph.node.extend(rest)
-    with open_for_tests(compiled(tmp_path, model), threads=2, poison=True) as session:
+    with open_for_tests(compiled(tmp_path, model), memory, 2, poison=True) as session:
         for _ in range(3):
             feed = {"t0": rng.standard_normal((1, 8)).astype(np.float32)}
             check_run(session, model, feed)
     assert answers.count(True) > 24
-    assert answers.count(False) > 2
+    assert (
+        answers.count(False) > 2 or memory is not None
+    )  # there parts that nothing like them was planned for do not ask
 
 
 @pytest.mark.parametrize("seed", range(10))
