@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from flexnn.planning.overhead import BASE_BYTES
 from flexnn.regions import Recorder, Segment
-from flexnn.regions.region import Nodes, Region
+from flexnn.regions.region import Nodes, Region, members
 from flexnn.regions.scope import Scope
 from flexnn.regions.stretch import Stretch
 from flexnn.regions.templates import Stored, Templates
@@ -50,9 +51,25 @@ class LackingRecorder(Recorder):
         return stretch
 
     def read_no_more(self) -> bool:
-        """Bind from now on where no templates are kept; return whether that is new, and templates were read."""
+        """Bind from now on, without templates; return whether stretches may come from templates in a budget."""
         was_read, self.has_read, self.may_read = self.has_read, False, False
+        if self.templates is not None and self._segments.memory is not None:
+            self.templates.close()
+            self.keep_templates(wanted=False)
+            was_read = True
         return was_read
+
+    def may_keep_templates(self, beside_bytes: int) -> bool:
+        """Return whether there is ample room for templates in a budget when all is closed but ``beside_bytes``."""
+        memory, beside = self._segments.memory, self._segments.model_bytes + BASE_BYTES + beside_bytes
+        return memory is not None and self._segments.may_hold_templates(memory - beside)
+
+    def leave_to_numpy(self, region: Region, names: Sequence[str]) -> None:
+        """Let numpy compute from now on, where it can, the nodes whose recording needs the numbers of ``names``."""
+        wanted = set(names)
+        region.apart.update(i for i in region.children if wanted & region.reads[i])
+        for i in members(region.all):
+            self.host_if_light(region, i, wanted)
 
     def keep_templates(self, *, wanted: bool) -> None:
         """Keep templates of segments from now on, or none."""

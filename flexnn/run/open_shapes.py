@@ -21,10 +21,9 @@ from flexnn.graph.ir import DTYPES, Array
 from flexnn.graph.large import empty
 from flexnn.graph.model import ModelNode
 from flexnn.planning import BudgetError, Plan
-from flexnn.planning.overhead import BASE_BYTES
 from flexnn.regions import Control, Host, Read, Region, Stretch
 from flexnn.regions.control import carried_count, check_branches, truth, walked_loop
-from flexnn.regions.region import HEAVY, members
+from flexnn.regions.region import HEAVY
 from flexnn.regions.scope import is_few
 from flexnn.regions.walk import constant_array
 
@@ -189,6 +188,7 @@ class OpenShapesRun:
             return
         self._shapes = shapes
         self._results.clear()
+        self._recorder.may_read = True
         if not is_first and self._recorder.templates is None:
             self._begin_templates(inputs)
         self._open.change()
@@ -206,12 +206,9 @@ class OpenShapesRun:
 
     def _begin_templates(self, inputs: Sequence[Array]) -> None:
         """Keep templates in a budget, as shapes change, if there is ample room for them when all else is closed."""
-        memory, segments = self._open.segments.memory, self._open.segments
-        beside = segments.model_bytes + BASE_BYTES + sum(array.nbytes for array in inputs)
-        if memory is None or not segments.may_hold_templates(memory - beside):
-            return
-        self._drop_all()
-        self._recorder.keep_templates(wanted=True)
+        if self._recorder.may_keep_templates(sum(array.nbytes for array in inputs)):
+            self._drop_all()
+            self._recorder.keep_templates(wanted=True)
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
         """Return all outputs of a run like the last, or of one like another before it where that may be repeated at
@@ -273,14 +270,12 @@ class OpenShapesRun:
         """Plan the stretches of the last run again for another budget, or close them where they do not fit."""
         self._repeats = None
         if memory is not None and not all(segment.segment.is_best for segment in self._open.segments):
-            for key in list(self._first):  # their nodes do not stand in the order that needs least
-                self._drop(key)
+            self._drop_all()  # their nodes do not stand in the order that needs least
         try:
             self._recorder.keep_templates(wanted=False)  # what is planned need not leave room for them
             self._open.rebudget(memory)
         finally:
             self._recorder.keep_templates(wanted=self.memory is None)
-            self._recorder.may_read = True
 
     def watch(self, look: Callable[[], None] | None) -> None:
         """Have a function called every 20 ms of runs; what it raises breaks the run off. None: no more."""
@@ -368,25 +363,17 @@ class OpenShapesRun:
     def _begun(self, region: Region, live: Mapping[str, Array]) -> Stretch:
         """Record the first stretch of a region."""
         steady = [port.name for port in self.inputs] if region is self._root else ()
-        scope = begun_scope(live, steady)
-        return self._recorder.record(region, scope, region.all)
+        return self._recorder.record(region, begun_scope(live, steady), region.all)
 
     def _followed(self, stretch: Stretch, found: Hashable, live: Mapping[str, Array], first: Hashable) -> Stretch:
         """Record what comes after a stretch and what its action found."""
         if isinstance(stretch.action, Read) and len(stretch.following) >= VARIANTS_MAX:
-            self._leave_to_numpy(stretch.region, stretch.action.names)
+            self._recorder.leave_to_numpy(stretch.region, stretch.action.names)
             self._forget(stretch)
             self._first[first].is_forgotten = True  # those before it go with what follows now, when this run is over
         scope = followed_scope(stretch, live)
         made = stretch.following[found] = self._recorder.record(stretch.region, scope, stretch.remaining)
         return made
-
-    def _leave_to_numpy(self, region: Region, names: Sequence[str]) -> None:
-        """Let numpy compute from now on, where it can, the nodes whose recording needs the numbers of ``names``."""
-        wanted = set(names)
-        region.apart.update(i for i in region.children if wanted & region.reads[i])
-        for i in members(region.all):
-            self._recorder.host_if_light(region, i, wanted)
 
     def _trim(self) -> None:
         """Forget what was used longest ago until the rest is small enough; the last run's stretches stay."""

@@ -326,8 +326,7 @@ class OpenStretches(Teams):
         while self._is_crowded and found.grown and self._drop_oldest([found]):
             self.segments.drop_unused_bases()
         team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
-        is_planned, may_follow = False, True
-        self.segments.plans_larger = not self._is_crowded
+        is_planned, self.segments.plans_larger = False, not self._is_crowded
         ways_out = self._ways_out(found, team)
         while not (is_placed := self._fits(team)) or self._measure(segments_of(team)):
             is_planned = is_planned and not is_placed
@@ -336,8 +335,7 @@ class OpenStretches(Teams):
                     continue
                 if is_planned:  # what planning leaves behind does not fit beside it
                     self._refuse(team)
-                if may_follow and not is_placed and self._plan_in_form(team):
-                    may_follow = False
+                if not is_placed and self._plan_in_form(team):
                     continue
                 self._plan_team(team)
                 is_planned = True

@@ -172,7 +172,8 @@ class Teams(Arena):
         segment = segments[0]
         base, segment.base = segment.base, None
         most = self._most_of(team, segment, memory)
-        if self.segments.in_form(segment, most):
+        is_new = base is None or base.planned_for != most
+        if is_new and self.segments.in_form(segment, most):
             return True
         segment.base = base
         return False
