@@ -170,6 +170,8 @@ class Teams(Arena):
         if memory is None or len(segments) != 1 or segments[0].loop is not None or self._is_crowded:
             return False
         segment = segments[0]
+        if segment in self._open:
+            self._close(segment)
         base, segment.base = segment.base, None
         most = self._most_of(team, segment, memory)
         is_new = base is None or base.planned_for != most

@@ -47,7 +47,7 @@ def test_an_order_that_keeps_more_alive_is_told() -> None:
 
 
 def test_what_is_written_in_place_waits_for_its_readers() -> None:
-    """Of nodes that touch the same storage none overtakes another that writes it."""
+    """A node that touches the same storage does not overtake another one that writes it."""
     nodes = [([0], [1]), ([1], [2]), ([1], [3]), ([2, 3], [4])]
     roots = [0, 1, 2, 1, 4]  # the third writes what the second reads
     assert is_least(nodes, roots, np.array([0, 100, 1, 0, 0]))
