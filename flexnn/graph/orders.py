@@ -115,17 +115,17 @@ class Orders:
         return result
 
 
-def is_least(nodes: Sequence[tuple[Sequence[int], Sequence[int]]], roots: Sequence[int], nbytes: Array) -> bool:
-    """Return whether no other order that is looked at here keeps less alive than nodes, inputs and outputs of each, do
-    as they stand. Their values have storage: ``roots``, of ``nbytes`` each. A node needs those before it that write
-    what it touches, or touch what it writes.
+def excess(nodes: Sequence[tuple[Sequence[int], Sequence[int]]], roots: Sequence[int], nbytes: Array) -> float:
+    """Return how many times as much nodes, inputs and outputs of each, keep alive as they stand as in the best order
+    that is looked at here; at least 1. Their values have storage: ``roots``, of ``nbytes`` each. A node needs those
+    before it that write what it touches, or touch what it writes.
     """
     found = [({roots[i] for i in inputs}, {roots[i] for i in outputs}) for inputs, outputs in nodes]
     touched = [sorted(read | written) for read, written in found]
     orders = Orders(touched, [()] * len(touched), len(nbytes))
     peak = orders.peak(orders.own, nbytes)
     if peak <= orders.widest(nbytes):
-        return True
+        return 1.0
     writers: Lists = [[] for _ in nbytes]
     readers: Lists = [[] for _ in nbytes]
     needs: list[set[int]] = []
@@ -137,7 +137,6 @@ def is_least(nodes: Sequence[tuple[Sequence[int], Sequence[int]]], roots: Sequen
         for root in written:
             writers[root].append(k)
     orders = Orders(touched, needs, len(nbytes))
-    if orders.peak(orders.greedy(nbytes), nbytes) < peak:
-        return False
     sinks = [k for k, followers in enumerate(orders.followers) if not followers]
-    return orders.peak(orders.depth_first(sinks), nbytes) >= peak
+    others = orders.greedy(nbytes), orders.depth_first(sinks)
+    return max(peak / min(orders.peak(other, nbytes) for other in others), 1.0)

@@ -132,8 +132,18 @@ class Template:
         return self
 
     def is_least(self, values: Numbers) -> bool:
-        """Return whether no other order of the nodes is known to keep less alive at these sizes."""
-        from .orders import is_least  # sessions without a limit do without
+        """Return whether no other order of the nodes keeps less alive at these sizes, as far as that is looked at, or
+        at those for which it was traced such an order does as well: binding looked at the graph before it had storage.
+        """
+        excess = self._excess(values)
+        if excess <= 1:
+            return True
+        traced = self.numbers(self.replay.traced)
+        return traced is not None and excess <= self._excess(traced)
+
+    def _excess(self, values: Numbers) -> float:
+        """Return how many times as much the nodes keep alive as in the best order that is looked at."""
+        from .orders import excess  # sessions without a limit do without
 
         nodes, roots = self.complete.nodes, self.find_columns()[3].tolist()
         nbytes, _ = self.extents(values)
@@ -141,7 +151,7 @@ class Template:
         for i, tensor in enumerate(self.complete.tensors):
             if i in given or tensor[6] >= 0:
                 nbytes[roots[i]] = 0  # it lies elsewhere whatever the order is
-        return is_least([(node.inputs, node.outputs) for node in nodes], roots, nbytes)
+        return excess([(node.inputs, node.outputs) for node in nodes], roots, nbytes)
 
     def find_columns(self) -> Columns:
         """Return the tensors as ``_core.trail_extents`` takes them."""

@@ -334,7 +334,7 @@ class Templates:
         try:
             with Uncollected(NODE_OBJECTS * remaining.bit_count()):
                 template = _with_trail(region, remaining, values, names, is_settled, is_steady, self._opset)
-            segment = template.at(values)
+            segment = template.at(values, is_best=False)  # as it was traced
         except (SizeError, TypeError):  # some operator computes with its sizes in a way that is not known here
             segment = None
         if segment is None:

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from flexnn.graph.orders import Orders, is_least
+from flexnn.graph.orders import Orders, excess
 
 
 def walked(touched: list[list[int]], nodes: list[int], nbytes: list[int]) -> int:
@@ -41,13 +41,13 @@ def test_an_order_that_keeps_more_alive_is_told() -> None:
     both = [([0], [1]), ([0], [2]), ([1], [3]), ([2], [4]), ([3, 4], [5])]
     each = [both[i] for i in (0, 2, 1, 3, 4)]
     roots, sizes = list(range(6)), np.array([0, 100, 100, 1, 1, 0])
-    assert is_least(each, roots, sizes)
-    assert not is_least(both, roots, sizes)
-    assert is_least(both, roots, np.array([0, 1, 1, 1, 1, 0]))
+    assert excess(each, roots, sizes) == 1
+    assert excess(both, roots, sizes) == 201 / 102
+    assert excess(both, roots, np.array([0, 1, 1, 1, 1, 0])) == 1
 
 
 def test_what_is_written_in_place_waits_for_its_readers() -> None:
     """A node that touches the same storage does not overtake another one that writes it."""
     nodes = [([0], [1]), ([1], [2]), ([1], [3]), ([2, 3], [4])]
     roots = [0, 1, 2, 1, 4]  # the third writes what the second reads
-    assert is_least(nodes, roots, np.array([0, 100, 1, 0, 0]))
+    assert excess(nodes, roots, np.array([0, 100, 1, 0, 0])) == 1

@@ -9,6 +9,8 @@ import onnx
 import pytest
 
 import flexnn
+from flexnn.graph.template import Template
+from tests.regions.test_templates import images
 from tests.support.regions import F32, Binds, check_run, compiled, graph_of, model_of, numbers, value
 
 node = onnx.helper.make_node
@@ -86,6 +88,17 @@ def test_one_template_serves_short_and_long_texts(first: int, tmp_path: Path, mo
         for length, keys in ((first, 96), (3, 30), (31, 30), (1, 30), (9, 200)):
             check_run(session, model, feed(length, keys))
         assert binds.count == 1
+
+
+def test_what_was_traced_is_taken_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where another order of a traced graph would keep less alive, the template is stored and served all the same."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Template, "is_least", lambda *_: False)
+        path = compiled(tmp_path, images())
+    binds = Binds(monkeypatch)
+    with flexnn.Session(path) as session:
+        check_run(session, images(), {"x": numbers(1, 3, 64, 96)})
+        assert binds.count == 0
 
 
 def test_new_lengths_in_a_budget_bind_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

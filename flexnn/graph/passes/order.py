@@ -11,7 +11,7 @@ from ..orders import Orders
 
 def order(graph: Graph) -> None:
     """Order the nodes. The model's own order stays unless another needs less memory. At other sizes the order is right,
-    too, but may not be the best one: where that matters, ``Orders.is_least`` tells.
+    too, but may not be the best one: where that matters, ``Template.is_least`` tells.
     """
     orders, nbytes = _grouped(graph)
     maker = _makers(graph)
