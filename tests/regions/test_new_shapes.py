@@ -91,7 +91,7 @@ def test_one_template_serves_short_and_long_texts(first: int, tmp_path: Path, mo
 
 
 def test_what_was_traced_is_taken_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where another order of a traced graph would keep less alive, the template is stored and served all the same."""
+    """A template is stored and serves where another order of its graph would keep less alive."""
     with monkeypatch.context() as patch:
         patch.setattr(Template, "is_least", lambda *_: False)
         path = compiled(tmp_path, images())
