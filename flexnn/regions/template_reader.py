@@ -88,8 +88,10 @@ class _File:
             at += -(-(end - at) // ALIGN) * ALIGN
         self._rows = _listed(head["templates"])
         self.array = partial(_array_of, self._arrays)
-        """Function that returns an array by its number. Raises ValueError."""
-        self.parts = Parts(self.array, partial(_first_alike, self.regions, {}), constants, opset, {}, {})
+        """Function that returns an array by its number, a view of all bytes. Raises ValueError."""
+        self.constant = partial(_constant_of, self._arrays, {})
+        """The same, of arrays that are no views: segments keep them when the templates are gone."""
+        self.parts = Parts(self.constant, partial(_first_alike, self.regions, {}), constants, opset, {}, {})
 
     def parsed(self, raw: bytes) -> Any:
         """Return the JSON in ``raw``. Raises ValueError, also where it would take far more memory than real ones."""
@@ -262,7 +264,7 @@ class StoredTemplate:
         inlined = _nodes(row["inlined"], nodes)
         feeds, makes, consumed = (_names(row[part]) for part in ("feeds", "makes", "consumed"))
         aliases = {name_of(name): name_of(other) for name, other in row["aliases"].items()}
-        constants = {name_of(name): self.file.array(number) for name, number in row["constants"].items()}
+        constants = {name_of(name): self.file.constant(number) for name, number in row["constants"].items()}
         computed = {name for i in members(nodes) for name in region.nodes[i].output if name}
         needed = region.needed(self.remaining & ~nodes) & computed
         own = [*makes, *aliases, *constants, *late]
@@ -311,6 +313,15 @@ class CheckedSegmentTemplate(SegmentTemplate):
 
 def _array_of(arrays: Sequence[Array], number: Any) -> Array:
     return arrays[int_in(number, 0, len(arrays) - 1)]
+
+
+def _constant_of(arrays: Sequence[Array], copies: dict[int, Array], number: Any) -> Array:
+    """Return a copy of an array, which is made once."""
+    array = _array_of(arrays, number)
+    if number not in copies:
+        copies[number] = array.copy()
+        copies[number].flags.writeable = False
+    return copies[number]
 
 
 def _node_of(regions: Sequence[Region], region: Any, node: Any) -> ModelNode:

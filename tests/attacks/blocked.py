@@ -120,7 +120,7 @@ else:
     if WHEN in ("run", "drop"):
         start = Moment()
         if WHEN == "drop":  # as Ctrl-C may, before a session has what it opens
-            del vars(session)["_run"]
+            del vars(session)["_run"], vars(session)["_ending"]
         else:
             session.close()
         print("close", start.since())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,6 +12,10 @@ import pytest
 
 import flexnn
 from flexnn.graph.template import Template
+from flexnn.regions import template_reader
+from flexnn.regions.stretch import Stretch
+from flexnn.run.lacking import LackingRecorder
+from flexnn.run.segments import BoundSegments
 from tests.regions.test_templates import images
 from tests.support.regions import F32, Binds, check_run, compiled, graph_of, model_of, numbers, value
 
@@ -112,3 +118,24 @@ def test_new_lengths_in_a_budget_bind_nothing(tmp_path: Path, monkeypatch: pytes
         for length in (40, 2, 3, 5, 8, 13, 21, 34):
             check_run(session, model, feed(length, 60))
         assert binds.count == 0
+
+
+def test_templates_that_were_read_once_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of a stretch is a view of the bytes of all templates, which would be in the way of planning."""
+    path = compiled(tmp_path, decoder())
+    monkeypatch.setattr(BoundSegments, "may_hold_templates", lambda *_: False)
+    read: list[bytes] = []
+    load, record = template_reader.load_templates, LackingRecorder.record
+
+    def recorded(*given: Any) -> Stretch:
+        stretch = record(*given)
+        while read:
+            raw = read.pop()
+            assert sys.getrefcount(raw) == 2
+        return stretch
+
+    monkeypatch.setattr(template_reader, "load_templates", lambda raw, *given: (read.append(raw), load(raw, *given))[1])
+    monkeypatch.setattr(LackingRecorder, "record", recorded)
+    with flexnn.Session(path, memory=64 << 20) as session:
+        for length in (40, 2, 3):
+            session.run(None, feed(length, 60))
