@@ -65,14 +65,14 @@ class Segment:
     numbers: Numbers | None = None
     """All numbers of the template's trail."""
     bind: Callable[[], Graph] | None = None
-    """Function that binds it; None: ``graph`` is what binding would make, or as good."""
+    """Function that binds it; None: ``graph`` is what binding would make, but for the order of its nodes."""
 
     @property
     def is_best(self) -> bool:
         """Whether binding would make nothing better than ``graph``, as far as that is looked at."""
-        if self.bind is None:
-            return True
-        return self.template is not None and self.numbers is not None and self.template.is_best(self.numbers)
+        if self.bind is not None or self.template is None or self.numbers is None:
+            return self.bind is None
+        return self.template.template.is_least(self.numbers)
 
     @property
     def graph(self) -> Graph:

@@ -370,9 +370,9 @@ class Templates:
         return self._stored
 
     def _rebinds(self, segment: Segment, key: Key, values: dict[str, Value]) -> None:
-        """Let a segment whose nodes may have to stand in another order know how it is bound."""
+        """Let a segment of which binding would make something better know how it is bound."""
         template, numbers = segment.template, segment.numbers
-        if self.keeps_best or template is None or numbers is None:
+        if self.keeps_best or template is None or numbers is None or template.template.replay.is_best(numbers):
             return
         settled = {fact[0]: fact[4] for fact in key.facts}
         steady = {fact[0]: fact[5] for fact in key.facts}

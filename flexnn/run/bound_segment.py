@@ -118,11 +118,10 @@ class BoundSegment:
     @property
     def least(self) -> Planner:
         """The planner of what binding makes of the segment, which knows its smallest budget."""
+        if self.segment.bind is None:
+            return self.planner
         if self.known_least is None:
-            bind = None if self.segment.is_best else self.segment.bind
-            if bind is None:
-                return self.planner
-            graph = bind()
+            graph = self.segment.bind()
             Packing.of(graph).apply(graph)
             self.store.find_weights(graph)
             self.known_least = Planner(graph, self.store.setting)

@@ -24,17 +24,18 @@ class LackingRecorder(Recorder):
         """Whether the templates of the artifact were read for a stretch."""
         self.may_read = True
         """Whether they may be."""
-        self.left: Callable[[int], int | None] = lambda live_bytes: None
-        """Function that says what a budget leaves beside what is open and live values; None: there is no limit, or
-        nothing runs.
+        self.left: Callable[[int], int | None] | None = None
+        """Function that says what a budget leaves beside what is open and live values (None: there is no limit), while
+        a session is open.
         """
 
     def record(self, region: Region, scope: Scope, remaining: Nodes) -> Stretch:
         """Return the stretch that begins with the remaining nodes. Where no templates are kept, and the budget leaves
         room to read those of the artifact, they are read for this once: to bind takes several times as long.
         """
-        may_read = self.templates is None and self.may_read
-        left = self.left(sum(scope[name].nbytes for name in scope)) if may_read else None
+        left = None
+        if self.left is not None and self.may_read and self.templates is None:
+            left = self.left(sum(scope[name].nbytes for name in scope))
         if left is None or not self._segments.may_read_templates(left):
             return super().record(region, scope, remaining)
         self.has_read = True

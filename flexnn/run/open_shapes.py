@@ -70,7 +70,7 @@ class OpenShapesRun:
         self.inputs, self.outputs = stored.model.graph.inputs, stored.model.graph.outputs
         self._names = [port.name for port in self.inputs]
         self._plain = [(port.name, DTYPES[str(port.dtype)]) for port in self.inputs]
-        self._home = home
+        self._is_pooled = home is not None
         self._look_ahead = look_ahead
         self._open = self.stretches = OpenStretches(file, options, home)
         self._hold = self._open.hold
@@ -219,7 +219,7 @@ class OpenShapesRun:
             return None
         into = self._results.arrays(ready.stretch.outputs, feed.values()) if self._results.given else None
         outputs = self._open.repeat(ready, feed, into)
-        if outputs is None and into is None and self._home is None:
+        if outputs is None and into is None and not self._is_pooled:
             shapes = shapes_of(feed, self._plain)
             if shapes is not None and shapes != self._shapes and (other := self._take_up(shapes)) is not None:
                 return self._open.repeat(other, feed)
@@ -313,6 +313,7 @@ class OpenShapesRun:
 
     def release(self) -> None:
         """Give back descriptors and arrays."""
+        self._recorder.left = None  # which leads back to what leads here
         self._results.clear()
         self._file.close()
 
