@@ -13,7 +13,6 @@ from flexnn.graph.ir import Graph
 from flexnn.graph.tables import GATHERS
 from flexnn.units import Groups
 
-from .best import MILDER_MAX, NODES_KEPT, Best
 from .costs import Known, graph_costs, stored_table
 from .errors import BudgetError
 from .overhead import overhead_bytes, with_groups
@@ -24,6 +23,7 @@ from .variant_planner import VariantPlanner
 
 if TYPE_CHECKING:
     from .bands import Form, Ways
+    from .best import Best
     from .decisions import Decisions
     from .grouping import Grouping
     from .spill_forms import SpillForm
@@ -151,6 +151,8 @@ class Planner:
         """
         known = self._written.pop(form, None)
         if known is None:
+            from .best import NODES_KEPT  # plans without a limit do without
+
             graph = self.written(form)
             if graph is None:
                 return None
@@ -237,6 +239,8 @@ class Planner:
         """Yield forms that fit beside the tightest: the one that repeats the least, the next one where that has no room
         to load ahead, and the next one that has. ``best``: the best plan so far.
         """
+        from .best import MILDER_MAX
+
         if self._tight is not None:
             planned, within, room = 0, memory, int(memory / MILDER_ROOM)
             for form in self._forms[:0:-1]:
@@ -350,6 +354,8 @@ class Planner:
     def _fastest_of(self, memory: int) -> Plan | None:
         """Return the fastest plan of the variants that fit; None where none does."""
         tightest = self._spilling or self._tight
+        from .best import Best
+
         best = Best(self, memory, memory if tightest is None else self._room(tightest, memory))
         if tightest is not None:
             self._look_at_forms(best, tightest, memory)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from flexnn.errors import CompileError
 from flexnn.graph.ir import Array
 
-from .fixed import FixedRun
 from .model_file import ModelFile
 from .options import RunOptions
 from .protocol import Run
@@ -34,6 +33,8 @@ def _opened(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOption
     try:
         keeps_state = file.keeps_state(options)
         if file.open_model is None:
+            from .fixed import FixedRun  # sessions of open shapes do without
+
             return FixedRun(file, options)
         file.refuse_spill(options.spill)
         if keeps_state:
@@ -59,6 +60,8 @@ def prepare(kind: str, *, measures: bool = True) -> None:
         from flexnn.measure import device  # noqa: F401
     if kind == "open":
         from . import open_shapes  # noqa: F401
+    else:
+        from . import fixed  # noqa: F401
 
 
 def open_pooled(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions, shared: SharedArena) -> Run:

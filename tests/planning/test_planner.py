@@ -231,7 +231,7 @@ def test_a_plan_that_ctrl_c_ends_leaves_no_circle(monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     gone = weakref.ref(planner)
-    monkeypatch.setattr("flexnn.planning.planner.Best", stop)
+    monkeypatch.setattr("flexnn.planning.best.Best", stop)
     gc.disable()
     try:
         planner.plan(planner.whole.minimum - 1)

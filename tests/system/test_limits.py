@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flexnn import _core
 from flexnn.system.asked import RESERVE_LEAST, asked, find, take
 from flexnn.system.groups import NO_LIMIT
 from flexnn.system.limits import Limits
@@ -164,29 +165,21 @@ def test_what_cannot_be_opened_is_no_limit_that_is_missing(
     """Without descriptors left, nothing was limited."""
     machine = Machine(tmp_path, "0::/box", 2 * GIB)
     machine.set_v2("/box", 128 * MIB, 100 * MIB)
-    opened, left, real = [], set[int](), os.open
+    opened, before, real = [], set(os.listdir("/proc/self/fd")), _core.OpenFile
 
-    def fails(path: str, flags: int) -> int:
+    def fails(path: str, flags: int) -> _core.OpenFile:
         opened.append(path)
         if len(opened) > number:
             raise OSError(errno.EMFILE, "Too many open files", path)
-        left.add(descriptor := real(path, flags))
-        return descriptor
+        return real(path, flags)
 
-    def closes(descriptor: int) -> None:
-        left.discard(descriptor)
-        close(descriptor)
-
-    close = os.close
-
-    monkeypatch.setattr(os, "open", fails)
-    monkeypatch.setattr(os, "close", closes)
+    monkeypatch.setattr(_core, "OpenFile", fails)
     with pytest.raises(OSError, match="Too many"):
         limits_of(machine)
     with pytest.raises(OSError, match="Too many"):
         take("auto", lambda _: pytest.fail("given before all is open"))
     assert opened
-    assert not left
+    assert set(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_read_that_fails_says_what_the_last_one_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
