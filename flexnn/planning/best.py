@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 
 MORE_WORK = 0.5
 """Part of the time that a form's further work seems to take, for which it is sure to take longer."""
-MILDER_MAX = 2
-"""Most forms that repeat less than the tightest, of which one budget's plans are made."""
-NODES_KEPT = 300
-"""Most nodes of forms whose planners are kept."""
 
 
 class Best:
@@ -43,7 +39,7 @@ class Best:
         bound = variant.bound_ms(self._room_of(variant))
         self.bound_ms = min(self.bound_ms, bound)
         self._known.append((bound, form))
-        is_large = form is not None and len(variant.graph.nodes) * (MILDER_MAX + 1) > NODES_KEPT
+        is_large = form is not None and self._planner.is_large(variant)
         if is_large and not self._planner.spills:  # of forms that spill there are more
             self.look_at_all()
 

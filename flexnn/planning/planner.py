@@ -46,6 +46,8 @@ MILDER = 0.5
 """Memory that a milder form that spills needs beyond the tightest one, as a fraction of what sizes tell of it: they
 tell too much where other things than the neediest node decide.
 """
+MILDER_MAX = 2
+"""Most forms that repeat less than the tightest, of which one budget's plans are made."""
 MILDER_ROOM = 1.08
 """Memory as a multiple of a form's smallest budget, from which on it has room to load ahead: near that budget a form
 that repeats more, but needs less, may be faster.
@@ -58,6 +60,8 @@ CHOOSING_BYTES, CHOOSING_NODE_BYTES = 256 << 10, 1 << 10
 """Heap memory that several forms leave, of which one is chosen: at least, and for each node that the tightest adds."""
 CHOOSING_PART = 0.25
 """Largest part of the memory beyond the smallest budget that is left for it."""
+NODES_KEPT = 300
+"""Most nodes of forms whose planners are kept."""
 PACES = 1.1
 """Largest factor between the paces (``VariantPlanner.pace``) of now and of when a plan was decided."""
 NO_PLAN = ValueError, IndexError, AssertionError
@@ -145,14 +149,16 @@ class Planner:
             return form.written(self._ways)
         return form.written(self._graph, self._whole.costs, self._costs_of)
 
+    def is_large(self, variant: VariantPlanner) -> bool:
+        """Return whether planners of as many forms like this as one budget looks at are too large to be kept."""
+        return len(variant.graph.nodes) * (MILDER_MAX + 1) > NODES_KEPT
+
     def _planner_of(self, form: AnyForm) -> VariantPlanner | None:
         """Return the planner of a form; None where it cannot be written. Few are kept: all of them together take more
         memory than small budgets leave.
         """
         known = self._written.pop(form, None)
         if known is None:
-            from .best import NODES_KEPT  # plans without a limit do without
-
             graph = self.written(form)
             if graph is None:
                 return None
@@ -239,8 +245,6 @@ class Planner:
         """Yield forms that fit beside the tightest: the one that repeats the least, the next one where that has no room
         to load ahead, and the next one that has. ``best``: the best plan so far.
         """
-        from .best import MILDER_MAX
-
         if self._tight is not None:
             planned, within, room = 0, memory, int(memory / MILDER_ROOM)
             for form in self._forms[:0:-1]:
@@ -353,9 +357,9 @@ class Planner:
 
     def _fastest_of(self, memory: int) -> Plan | None:
         """Return the fastest plan of the variants that fit; None where none does."""
-        tightest = self._spilling or self._tight
-        from .best import Best
+        from .best import Best  # plans without a limit do without
 
+        tightest = self._spilling or self._tight
         best = Best(self, memory, memory if tightest is None else self._room(tightest, memory))
         if tightest is not None:
             self._look_at_forms(best, tightest, memory)

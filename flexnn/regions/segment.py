@@ -70,9 +70,9 @@ class Segment:
     @property
     def is_best(self) -> bool:
         """Whether binding would make nothing better than ``graph``, as far as that is looked at."""
-        if self.bind is not None or self.template is None or self.numbers is None:
-            return self.bind is None
-        return self.template.template.is_least(self.numbers)
+        if self.bind is not None:
+            return False
+        return self.template is None or self.numbers is None or self.template.template.is_least(self.numbers)
 
     @property
     def graph(self) -> Graph:

@@ -39,9 +39,8 @@ class LackingRecorder(Recorder):
         if left is None or not self._segments.may_read_templates(left):
             return super().record(region, scope, remaining)
         self.has_read = True
-        self.keep_templates(wanted=True)
+        self.keep_templates(wanted=True, may_trace=False)
         assert self.templates is not None
-        self.templates.may_trace = False
         try:
             stretch = super().record(region, scope, remaining)
             for segment in stretch.tape.segments:
@@ -60,10 +59,13 @@ class LackingRecorder(Recorder):
             was_read = True
         return was_read
 
-    def may_keep_templates(self, beside_bytes: int) -> bool:
-        """Return whether there is ample room for templates in a budget when all is closed but ``beside_bytes``."""
-        memory, beside = self._segments.memory, self._segments.model_bytes + BASE_BYTES + beside_bytes
-        return memory is not None and self._segments.may_hold_templates(memory - beside)
+    def begin_templates(self, beside_bytes: int, close_all: Callable[[], None]) -> None:
+        """Keep templates in a budget, if there is ample room for them when all is closed but ``beside_bytes``."""
+        segments, memory = self._segments, self._segments.memory
+        room = 0 if memory is None else memory - segments.model_bytes - BASE_BYTES - beside_bytes
+        if memory is not None and segments.may_hold_templates(room):
+            close_all()
+            self.keep_templates(wanted=True, may_trace=segments.may_trace_templates(room))
 
     def leave_to_numpy(self, region: Region, names: Sequence[str]) -> None:
         """Let numpy compute from now on, where it can, the nodes whose recording needs the numbers of ``names``."""
@@ -72,19 +74,19 @@ class LackingRecorder(Recorder):
         for i in members(region.all):
             self.host_if_light(region, i, wanted)
 
-    def keep_templates(self, *, wanted: bool) -> None:
-        """Keep templates of segments from now on, or none."""
+    def keep_templates(self, *, wanted: bool, may_trace: bool = True) -> None:
+        """Keep templates of segments from now on, or none; ``may_trace``: whether there is memory for new ones."""
         self.templates = (self.templates or Templates(self.model.opset, self._stored)) if wanted else None
         if self.templates is not None:
             self.templates.keeps_best = self._segments.memory is not None
-            self.templates.may_trace = self._segments.may_trace
+            self.templates.may_trace = may_trace
         self._segments.templates = self.templates
 
     def renew_templates(self) -> None:
         """Forget the templates that are kept, if they are; those of the artifact are checked as they are read again."""
         if self.templates is not None and not self.templates.is_closed:
-            self.templates = None
-            self.keep_templates(wanted=True)
+            may_trace, self.templates = self.templates.may_trace, None
+            self.keep_templates(wanted=True, may_trace=may_trace)
 
     def _stored(self) -> Stored:
         """Read the templates that the artifact holds. Raises ArtifactError, GraphError."""

@@ -190,7 +190,7 @@ class OpenShapesRun:
         self._results.clear()
         self._recorder.may_read = True
         if not is_first and self._recorder.templates is None:
-            self._begin_templates(inputs)
+            self._recorder.begin_templates(sum(array.nbytes for array in inputs), self._drop_all)
         self._open.change()
 
     def _take_up(self, shapes: tuple[object, ...]) -> ReadyStretch | None:
@@ -203,12 +203,6 @@ class OpenShapesRun:
         self._first.move_to_end(key)
         self._hosted, self.found = {}, []
         return ready
-
-    def _begin_templates(self, inputs: Sequence[Array]) -> None:
-        """Keep templates in a budget, as shapes change, if there is ample room for them when all else is closed."""
-        if self._recorder.may_keep_templates(sum(array.nbytes for array in inputs)):
-            self._drop_all()
-            self._recorder.keep_templates(wanted=True)
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
         """Return all outputs of a run like the last, or of one like another before it where that may be repeated at

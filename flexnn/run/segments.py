@@ -73,8 +73,6 @@ class BoundSegments:
         self._pins: dict[tuple[int, bytes], Pins] = {}
         self.templates: Templates | None = None
         """Templates that the session keeps."""
-        self.may_trace = True
-        """Whether there is memory for tracing new ones."""
         self.plans_larger = True
         """Whether plans may be for larger sizes than those that are asked for."""
         self._lacked = 0
@@ -155,13 +153,13 @@ class BoundSegments:
         return max(self.templates.nbytes, traced) + (READ * source.weight.nbytes if source is not None else 0)
 
     def may_hold_templates(self, room_bytes: int) -> bool:
-        """Return whether the artifact's templates, or new ones, take little of the bytes that a budget leaves; note
-        whether there is room for tracing new ones, too.
-        """
-        reading, tracing = self._reading_bytes, TRACING_BYTES * self._model_nodes
-        self.may_trace = ROOM * max(reading, tracing) <= room_bytes
-        is_little = ROOM * (reading or tracing) <= room_bytes
-        return (self.memory is None or self.memory > AGAIN * self._lacked) and is_little
+        """Return whether the artifact's templates, or new ones where it has none, take little of what is left."""
+        needed = self._reading_bytes or TRACING_BYTES * self._model_nodes
+        return (self.memory is None or self.memory > AGAIN * self._lacked) and ROOM * needed <= room_bytes
+
+    def may_trace_templates(self, room_bytes: int) -> bool:
+        """Return whether tracing new templates beside the artifact's takes little of the bytes that a budget leaves."""
+        return ROOM * max(self._reading_bytes, TRACING_BYTES * self._model_nodes) <= room_bytes
 
     def may_read_templates(self, room_bytes: int) -> bool:
         """Return whether the artifact has templates, and a budget leaves bytes for reading them once."""

@@ -244,6 +244,15 @@ def test_products_of_bytes_reach_the_peak(commands: dict[str, dict[str, str]], l
     assert reached >= floor
 
 
+def check_dots(loops: list[Loop], limits: dict[str, tuple[int, int, int]], entry: dict[str, str]) -> None:
+    """Cycles of an A76 by llvm-mca, cycles in order by counting, and vectors at the stack are at most a compiler's."""
+    most = limits["clang" if "zig" in entry["command"] else "gcc"]
+    for loop in loops:
+        taken = cycles(loop, CORES["A76"]), cycles_in_order(loop), loop.spilt_vectors
+        print(loop.function, *taken)
+        assert all(found <= limit for found, limit in zip(taken, most, strict=True))
+
+
 # Of a block of 512 weights and a row's digits, whatever the weights' form: cycles of an A76 by llvm-mca, cycles in
 # order by counting, and vectors at the stack.
 DIGITS_FORMS, DIGITS_PRODUCTS = 8, 96
@@ -252,13 +261,9 @@ DIGITS = {"gcc": (120, 225, 0), "clang": (112, 240, 2)}
 
 def test_digits_of_a_row_stay_in_registers(commands: dict[str, dict[str, str]]) -> None:
     entry = commands["neon_dot/rounded.c"]
-    most = DIGITS["clang" if "zig" in entry["command"] else "gcc"]
     loops = [loop for loop in compiled(entry) if sum(line.startswith("sdot") for line in loop.code) == DIGITS_PRODUCTS]
     assert len(loops) == DIGITS_FORMS
-    for loop in loops:
-        taken = cycles(loop, CORES["A76"]), cycles_in_order(loop), loop.spilt_vectors
-        print(loop.function, *taken)
-        assert all(found <= limit for found, limit in zip(taken, most, strict=True))
+    check_dots(loops, DIGITS, entry)
 
 
 # Of four rows that are rounded, and a vector of a panel's block, alike.
@@ -269,12 +274,8 @@ ROUNDED = {"gcc": (45, 76, 3), "clang": (42, 96, 1)}
 def test_rounded_rows_stay_in_registers(commands: dict[str, dict[str, str]]) -> None:
     """The longer loops of as many products are all vectors of a block, of one row (clang)."""
     entry = commands["neon_dot/rounded.c"]
-    most = ROUNDED["clang" if "zig" in entry["command"] else "gcc"]
     loops = [loop for loop in compiled(entry) if sum(line.startswith("sdot") for line in loop.code) == ROUNDED_PRODUCTS]
-    for loop in sorted(loops, key=lambda loop: len(loop.code))[:ROUNDED_FORMS]:
-        taken = cycles(loop, CORES["A76"]), cycles_in_order(loop), loop.spilt_vectors
-        print(loop.function, *taken)
-        assert all(found <= limit for found, limit in zip(taken, most, strict=True))
+    check_dots(sorted(loops, key=lambda loop: len(loop.code))[:ROUNDED_FORMS], ROUNDED, entry)
 
 
 # Of the sums of halves that a core of two multiply-adds a cycle, of eight each, can make. The longer loop takes eight

@@ -15,6 +15,8 @@ from flexnn.graph.template import Template
 from flexnn.regions import template_reader
 from flexnn.regions.stretch import Stretch
 from flexnn.run.lacking import LackingRecorder
+from flexnn.run.open_stretches import OpenStretches
+from flexnn.run.recording import ReadyStretch
 from flexnn.run.segments import BoundSegments
 from tests.regions.test_templates import images
 from tests.support.regions import F32, Binds, check_run, compiled, graph_of, model_of, numbers, value
@@ -118,6 +120,26 @@ def test_new_lengths_in_a_budget_bind_nothing(tmp_path: Path, monkeypatch: pytes
         for length in (40, 2, 3, 5, 8, 13, 21, 34):
             check_run(session, model, feed(length, 60))
         assert binds.count == 0
+
+
+def test_what_a_budget_refuses_is_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes of a template may stand in an order that needs more than that of binding."""
+    path = compiled(tmp_path, decoder())
+    own, calls = OpenStretches.ready, list[int]()
+
+    def ready(*given: Any) -> ReadyStretch:
+        calls.append(1)
+        if len(calls) == 1:
+            raise flexnn.BudgetError(2, 1)
+        return own(*given)
+
+    monkeypatch.setattr(OpenStretches, "ready", ready)
+    binds = Binds(monkeypatch)
+    with flexnn.Session(path, memory=64 << 20) as session:
+        check_run(session, decoder(), feed(40, 60))
+        assert binds.count == 1
+        check_run(session, decoder(), feed(41, 60))
+        assert binds.count == 1  # other sizes may take the template again
 
 
 def test_templates_that_were_read_once_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
