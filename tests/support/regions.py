@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
 from flexnn.graph import load_model
-from flexnn.regions import Recorder, templates
+from flexnn.regions import Recorder, templates, walk
 from flexnn.regions.scope import Scope, Value, is_few
 from flexnn.regions.stretch import Turns
 from flexnn.session import open_for_tests
@@ -113,4 +113,5 @@ class Binds:
             self.count += 1
             return own(*args)
 
-        monkeypatch.setattr(templates, "build_segment", build)
+        for module in (templates, walk):  # with templates, and without
+            monkeypatch.setattr(module, "build_segment", build)
