@@ -203,9 +203,8 @@ class Ladder:
     def _rungs(self, bytes_max: int, spare: float) -> list[_Rung]:
         """Return the rungs up to ``bytes_max``, the lowest first. ``spare``: as in ``best_within``."""
         paired, sliced = self._least.paired_bytes, self._least.sliced_bytes
-        if bytes_max < paired:
-            return [_Rung(self._least.nbytes, paired)]
-        rungs = [_Rung(paired, sliced)] if paired < sliced else []
+        lowest = _Rung(self._least.nbytes, paired), _Rung(paired, sliced)
+        rungs = [rung for rung in lowest if rung.bytes_max < rung.next_bytes_max and rung.bytes_max <= bytes_max]
         reached, nodes = sliced, len(self._costs.nodes)
         growth = 1 + (GROWTH_SMALL if self._least.is_small else max(GROWTH, nodes / GROWTH_NODES))
         while reached <= bytes_max:
