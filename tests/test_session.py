@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ import pytest
 import flexnn
 from flexnn import _core
 from flexnn.session import open_for_tests
+from tests.support.descriptors import descriptors
 from tests.support.hangs import HANG_SECONDS
 from tests.support.late import interrupt_after
 from tests.support.sessions import feed, smallest, write_model
@@ -151,12 +151,10 @@ def test_paths_of_bytes(artifact: Path, expected: np.ndarray) -> None:
 
 
 def test_forgotten_sessions_give_descriptors_back(artifact: Path) -> None:
-    gc.collect()  # what earlier tests forgot
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     for _ in range(3):
         flexnn.Session(artifact, threads=2, io="direct")
-    gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_use_after_close(artifact: Path) -> None:

@@ -8,7 +8,6 @@ FLEXNN_MOMENTS: calls that may be interrupted (150).
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import random
 import signal
@@ -24,6 +23,7 @@ import flexnn
 from flexnn.pool import open_pool_for_tests
 from flexnn.run.pooled_open import PooledOpenRun
 from flexnn.run.sharing import SharedArena
+from tests.support.descriptors import descriptors
 from tests.support.hangs import wait_until
 from tests.support.sessions import write_branched_model
 
@@ -143,8 +143,7 @@ class Attack:
 
 def state() -> list[int]:
     """Return the numbers of descriptors and of threads."""
-    gc.collect()
-    return [len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))]
+    return [len(descriptors()), len(os.listdir("/proc/self/task"))]
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a thread"])

@@ -24,6 +24,7 @@ import pytest
 import flexnn
 from flexnn import _core
 from flexnn.session import open_for_tests
+from tests.support.descriptors import descriptors
 from tests.support.hangs import wait_until
 from tests.support.sessions import feed, smallest, write_branched_model, write_model
 
@@ -101,14 +102,14 @@ def test_closing_in_a_handler_waits_for_the_run(artifact: Path) -> None:
     for _ in range(LOOKS):
         session = open_for_tests(artifact, memory=least(artifact), threads=2, read_bytes_per_second=BYTES_PER_SECOND)
         expected = session.run(None, feed())[0]
-        descriptors = len(os.listdir("/proc/self/fd"))
+        before = descriptors()
         with handled(session.close, 0.05) as found, contextlib.suppress(flexnn.SessionError):
             y = session.run(None, feed())[0]
         assert found == [None]
         if y is not None:
             break
     np.testing.assert_array_equal(y, expected)
-    assert len(os.listdir("/proc/self/fd")) == descriptors - 1
+    assert len(descriptors()) == len(before) - 1
     with pytest.raises(flexnn.SessionError, match="closed"):
         session.run(None, feed())
     session.close()
@@ -179,15 +180,13 @@ def test_interrupted_openings_lose_no_descriptor(
         start = time.perf_counter()
         opened()
         took = min(took, time.perf_counter() - start)
-    gc.collect()
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = descriptors()
     attempts = interrupted = 0
     while attempts < 100 or (interrupted <= 20 and attempts < 2000):  # later ones may be quicker than those before
         interrupted += stopped(rng.uniform(1e-6, 1.1 * took), opened)
         attempts += 1
-    gc.collect()
     assert interrupted > 20
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_a_signal_at_the_return_of_open(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:

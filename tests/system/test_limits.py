@@ -15,6 +15,7 @@ from flexnn import _core
 from flexnn.system.asked import RESERVE_LEAST, asked, find, take
 from flexnn.system.groups import NO_LIMIT
 from flexnn.system.limits import Limits
+from tests.support.descriptors import descriptors
 from tests.system.trees import MIB, PRESSURE, Machine
 
 GIB = 1 << 30
@@ -165,7 +166,7 @@ def test_what_cannot_be_opened_is_no_limit_that_is_missing(
     """Without descriptors left, nothing was limited."""
     machine = Machine(tmp_path, "0::/box", 2 * GIB)
     machine.set_v2("/box", 128 * MIB, 100 * MIB)
-    opened, before, real = [], set(os.listdir("/proc/self/fd")), _core.OpenFile
+    opened, before, real = [], descriptors(), _core.OpenFile
 
     def fails(path: str, flags: int) -> _core.OpenFile:
         opened.append(path)
@@ -179,7 +180,7 @@ def test_what_cannot_be_opened_is_no_limit_that_is_missing(
     with pytest.raises(OSError, match="Too many"):
         take("auto", lambda _: pytest.fail("given before all is open"))
     assert opened
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_a_read_that_fails_says_what_the_last_one_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
