@@ -183,7 +183,7 @@ fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interru
                   fx_error *error) {
     fx_poll poll = fx_poll_start_every(interrupt, FX_SETUP_POLL_NS);
     *stats = (fx_bind_stats){0};
-    const fx_status refused = getpid() != e->process           ? FX_ERR_FORK
+    const fx_status refused = !fx_process_is_here(&e->process) ? FX_ERR_FORK
                               : fx_arena_is_running(&e->arena) ? FX_ERR_RUNNING
                               : fx_arena_is_lost(&e->arena)    ? FX_ERR_MEMORY
                                                                : FX_OK;
@@ -230,7 +230,7 @@ static void forget_before(fx_bound *list, const fx_bound *b) {
 fx_status fx_unbind(fx_bound *b) {
     fx_engine *e = b->engine;
     fx_poll poll = fx_poll_start(NULL);
-    const int is_ours = getpid() == e->process;
+    const int is_ours = fx_process_is_here(&e->process);
     if (is_ours && fx_arena_is_running(&e->arena))
         return FX_ERR_RUNNING;
     if (is_ours)

@@ -59,11 +59,12 @@ fx_engine *fx_engine_open(const fx_options *o, fx_error *error) {
     e->draws = o->noise_seed;
     e->jitter_seed = o->jitter_seed;
     e->read_bytes_per_second = o->read_bytes_per_second;
-    e->process = getpid();
+    fx_process_start(&e->process);
     e->jitter = fx_jitter_start(o->jitter_seed, 101);
     atomic_store(&e->steps_wanted, INT64_MAX);
     int os_error = start_threads(e, o->threads);
     if (os_error) {
+        fx_process_end(&e->process);
         free(e);
         fx_fail(error, FX_ERR_THREAD, os_error);
         return NULL;
@@ -80,7 +81,7 @@ void fx_engine_free(fx_engine *e) {
         next = b->others;
         free(b);
     }
-    if (getpid() == e->process) {
+    if (fx_process_is_here(&e->process)) {
         fx_event_destroy(&e->to_caller);
         fx_event_destroy(&e->to_loader);
     }
@@ -92,6 +93,7 @@ void fx_engine_free(fx_engine *e) {
     free(e->left);
     fx_arena_free(&e->arena);
     free(e->pinned);
+    fx_process_end(&e->process);
     free(e);
 }
 
@@ -109,7 +111,8 @@ fx_status fx_engine_close(fx_engine *e, fx_leaving *leaving) {
         leaving->is_abandoned = 0;
     if (!e)
         return FX_OK;
-    const int is_ours = getpid() == e->process; /* a child of fork has no threads, and their locks stay locked */
+    const int is_ours =
+        fx_process_is_here(&e->process); /* a child of fork has no threads, and their locks stay locked */
     if (is_ours && fx_arena_is_running(&e->arena))
         return FX_ERR_RUNNING;
     if (is_ours)
@@ -137,7 +140,7 @@ void fx_engine_suspect(fx_engine *e) {
 
 fx_status fx_engine_rest(fx_engine *e, const fx_interrupt *interrupt) {
     fx_poll poll = fx_poll_start_every(interrupt, FX_LEAVE_NS);
-    if (getpid() != e->process)
+    if (!fx_process_is_here(&e->process))
         return FX_OK;
     return fx_arena_is_running(&e->arena) ? FX_ERR_RUNNING : fx_loader_pause(e, &poll);
 }
@@ -150,7 +153,7 @@ fx_status fx_engine_trim(fx_engine *e, int keep_pinned) {
     for (const fx_bound *b = e->bound; b; b = b->others)
         bytes = b->program.arena_bytes > bytes ? b->program.arena_bytes : bytes;
     const int64_t spare = e->is_loose ? LOOSE_BYTES : 0;
-    if (e->arena.memory && getpid() == e->process && bytes < e->arena.bytes - spare) {
+    if (e->arena.memory && fx_process_is_here(&e->process) && bytes < e->arena.bytes - spare) {
         fx_loader_pause(e, &poll);
         if (keep_pinned && !bytes) {
             fx_pinned_forget_others(e);
@@ -184,7 +187,7 @@ fx_status fx_engine_back(fx_engine *e, const fx_interrupt *interrupt) {
     fx_poll poll = fx_poll_start(interrupt);
     if (fx_arena_is_running(&e->arena))
         return FX_ERR_RUNNING;
-    if (getpid() != e->process)
+    if (!fx_process_is_here(&e->process))
         return FX_OK;
     for (int64_t at = 0; at < BACKED_MAX && fx_arena_back(&e->arena, at, BACKED_BYTES); at += BACKED_BYTES)
         if (fx_polled(&poll))
@@ -193,7 +196,8 @@ fx_status fx_engine_back(fx_engine *e, const fx_interrupt *interrupt) {
 }
 
 int64_t fx_engine_bytes(const fx_engine *e) {
-    int64_t bytes = (int64_t)sizeof *e + e->pinned_count * (int64_t)sizeof *e->pinned + fx_recordings_bytes(e);
+    int64_t bytes = (int64_t)sizeof *e + e->pinned_count * (int64_t)sizeof *e->pinned + fx_recordings_bytes(e) +
+                    fx_process_bytes(&e->process);
     if (e->arena.memory)
         bytes += fx_arena_size(e->arena.bytes);
     for (const fx_bound *b = e->bound; b; b = b->others)

@@ -132,7 +132,7 @@ int fx_recordings_are_whole(fx_engine *e) {
 fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *error) {
     fx_poll poll = fx_poll_start(NULL);
     *error = (fx_error){.index = -1};
-    const fx_status refused = getpid() != e->process           ? FX_ERR_FORK
+    const fx_status refused = !fx_process_is_here(&e->process) ? FX_ERR_FORK
                               : fx_arena_is_running(&e->arena) ? FX_ERR_RUNNING
                               : fx_arena_is_lost(&e->arena)    ? FX_ERR_MEMORY
                                                                : FX_OK;
@@ -170,7 +170,7 @@ fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *err
 
 fx_status fx_recording_free(fx_recording *r) {
     fx_engine *e = r->engine;
-    if (getpid() == e->process && fx_arena_is_running(&e->arena))
+    if (fx_process_is_here(&e->process) && fx_arena_is_running(&e->arena))
         return FX_ERR_RUNNING;
     fx_recording **at = &e->recordings;
     while (*at != r)
@@ -435,7 +435,7 @@ fx_status fx_recording_run(fx_recording *r, void *const *buffers, const int64_t 
     fx_engine *e = r->engine;
     *stats = (fx_recording_stats){.stopped = -1};
     *error = (fx_error){.index = -1};
-    if (getpid() != e->process)
+    if (!fx_process_is_here(&e->process))
         return fx_fail(error, FX_ERR_FORK, 0);
     if (fx_arena_is_lost(&e->arena))
         return fx_fail(error, FX_ERR_MEMORY, 0);

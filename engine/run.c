@@ -194,7 +194,7 @@ fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint3
     fx_engine *e = b->engine;
     *stats = (fx_run_stats){0};
     *error = (fx_error){.index = -1};
-    if (getpid() != e->process)
+    if (!fx_process_is_here(&e->process))
         return fx_fail(error, FX_ERR_FORK, 0);
     if (fx_arena_is_lost(&e->arena))
         return fx_fail(error, FX_ERR_MEMORY, 0);

@@ -7,6 +7,7 @@
 #include "flexnn/engine.h"
 #include "flexnn/recording.h"
 #include "loader.h"
+#include "process.h"
 #include "read.h"
 #include "seal.h"
 #include "sharing.h"
@@ -15,8 +16,6 @@
 #include "table_rows.h"
 #include "touches.h"
 #include "workers.h"
-
-#include <sys/types.h>
 
 /* Loads of announced turns may begin while a turn computes, and the next turn is announced as soon as that one is done.
  * So the data of a turn lie in slot turn % FX_RUNS. */
@@ -111,7 +110,7 @@ struct fx_engine {
     uint32_t jitter_seed;
     uint64_t draws; /* the run's number: random numbers without a seed of the model's depend on it */
     int64_t read_bytes_per_second;
-    pid_t process; /* that opened the engine: threads do not survive a fork */
+    fx_process process; /* the one that opened the engine: threads do not survive a fork */
     fx_placement placement;
 
     /* The two counters, over all runs. */

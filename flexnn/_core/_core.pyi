@@ -1,11 +1,12 @@
 """Types of the extension module; what things mean stands in the .pxi files."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+_T = TypeVar("_T")
 _Params = NDArray[np.int32]
 _Readable = bytes | bytearray | memoryview | NDArray[Any]
 
@@ -50,6 +51,14 @@ class TurnLock:
     def __enter__(self) -> None: ...
     def __exit__(self, *_: object) -> None: ...
     def if_free(self, call: Callable[[], object]) -> None: ...
+
+class CallTurns:
+    lock: TurnLock
+    is_busy: bool
+    leaving: list[Any]
+    is_foreign: bool
+    def __init__(self, forks: list[int]) -> None: ...
+    def take(self, call: Callable[..., _T], failed: Callable[[BaseException], None], *arguments: object) -> _T: ...
 
 def op_check(op: str, kernel: str, params: _Params) -> None: ...
 def op_traits(op: str) -> frozenset[str]: ...

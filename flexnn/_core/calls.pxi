@@ -1,8 +1,8 @@
 # The arrays of a run, and what runs that are alike have in common.
-from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS
 from cpython.object cimport PyObject
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.string cimport memcmp, strlen
+from libc.string cimport memcmp
 
 cdef extern from "Python.h":
     object PyObject_Call(object function, object arguments, PyObject *names)
@@ -54,7 +54,8 @@ cdef class Signature:
     inputs, by number, that are always the same."""
 
     cdef tuple names
-    cdef list forms
+    cdef list shapes
+    cdef list dtypes
     cdef tuple order
     cdef _Call constants
     cdef tuple outputs
@@ -66,10 +67,11 @@ cdef class Signature:
     def __init__(self, names, inputs, order, constants, outputs, empty, make=None, numbers=None):
         cdef _Call call = _Call(len(inputs))
         cdef Py_buffer *view
-        self.forms = []  # of each input its shape and, behind it, its format
+        self.shapes, self.dtypes = [], []
         for array in inputs:
-            view = call.take(array, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
-            self.forms.append((<const char *>view.shape)[:view.ndim * <Py_ssize_t>sizeof(Py_ssize_t)] + <bytes>view.format)
+            view = call.take(array, PyBUF_C_CONTIGUOUS)
+            self.shapes.append((<const char *>view.shape)[:view.ndim * <Py_ssize_t>sizeof(Py_ssize_t)])
+            self.dtypes.append(array.dtype)
         self.names, self.order, self.outputs = tuple(names), tuple(order), tuple(outputs)
         self.constants = _Call(len(constants))
         for array in constants:
@@ -78,17 +80,17 @@ cdef class Signature:
         self.numbers = [numbers.get(i) for i in range(len(inputs))] if numbers else None
 
     cdef bint _is_like(self, Py_ssize_t i, const Py_buffer *view):
-        cdef bytes form = self.forms[i], numbers
-        cdef const char *wanted = form
+        cdef bytes shape = self.shapes[i], numbers
+        cdef const char *wanted = shape
         cdef const char *known
-        cdef size_t shape_bytes = view.ndim * sizeof(Py_ssize_t), format_bytes = strlen(view.format)
+        cdef size_t shape_bytes = view.ndim * sizeof(Py_ssize_t)
         if self.numbers is not None and self.numbers[i] is not None:
             numbers = self.numbers[i]
             known = numbers
             if view.len != len(numbers) or memcmp(view.buf, known, len(numbers)) != 0:
                 return False
-        return (shape_bytes + format_bytes == <size_t>len(form) and memcmp(<const void *>view.shape, wanted, shape_bytes) == 0
-                and memcmp(view.format, wanted + shape_bytes, format_bytes) == 0 and <size_t>view.buf % view.itemsize == 0)
+        return (shape_bytes == <size_t>len(shape) and memcmp(<const void *>view.shape, wanted, shape_bytes) == 0
+                and <size_t>view.buf % view.itemsize == 0)
 
     cdef _Call _call(self, feed, list into=None):
         """The arrays of a run; None where the feed is no dictionary of arrays that are like those of the signature.
@@ -102,10 +104,10 @@ cdef class Signature:
         given = [] if self.make is not None else None
         for name in self.names:
             array = (<dict>feed).get(name)
-            if type(array) is not self.kind:
+            if type(array) is not self.kind or array.dtype is not self.dtypes[i]:  # numpy makes a format at each call
                 return None
             try:
-                view = call.take(array, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
+                view = call.take(array, PyBUF_C_CONTIGUOUS)
             except (BufferError, ValueError):
                 return None
             if not self._is_like(i, view):

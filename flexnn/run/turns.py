@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol
 
+from flexnn._core import CallTurns
 from flexnn._core import Ending as Ending
-from flexnn._core import TurnLock
 
 from .engine import SessionError
-
-_T = TypeVar("_T")
 
 
 class Closes(Protocol):
@@ -23,59 +21,33 @@ class Closes(Protocol):
         ...
 
 
-class Turns:
-    """Calls that take turns, and none inside another; what is closed meanwhile goes at the end of the call."""
+class Turns(CallTurns):
+    """Calls that take turns, and none inside another; what is closed meanwhile goes at the end of the call.
 
-    _forks: ClassVar[int] = 0
+    ``is_busy``: whether a call goes on. ``leaving``: runs (``Closes``) of sessions that were closed, or of
+    a pool that nobody closed; they go when no call goes on and they may leave.
+    """
+
+    _forks: ClassVar[list[int]] = [0]
     """How often this process, and those that it comes from, were forked."""
 
     def __init__(self) -> None:
-        self._born = Turns._forks
-        self.lock = TurnLock()  # also for the thread that has it: a signal handler may call while a run goes on
-        self.is_busy = False
-        """Whether a call goes on."""
+        super().__init__(self._forks)
         self.may_leave: Callable[[], bool] = lambda: True
         """Whether closing a run need not wait for a device. A session's engine goes with it, and does not wait."""
-        self.leaving: list[Closes] = []
-        """Runs of sessions that were closed, or of a pool's that nobody closed; they are closed when no call goes on
-        and they may leave.
-        """
         self.ending: Ending | None = None
         """Object that closes the engine of a pool that nobody closed, with its last session."""
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether this is a process that was forked since; the lock may be held by a thread that it does not have."""
-        return self._born != Turns._forks
 
     @classmethod
     def forked(cls) -> None:
         """Note that this process was forked; asking the system before each run would take a tenth of a short one."""
-        cls._forks += 1
+        cls._forks[0] += 1
 
-    def take(self, call: Callable[..., _T], failed: Callable[[BaseException], None], *arguments: object) -> _T:
-        """Return what ``call`` does with ``arguments`` when the calls of other threads are done; ``failed`` is told
-        what it raises. Raises SessionError inside another call of this thread.
-        """
-        with self.lock:
-            if self.is_busy:
-                raise SessionError(
-                    "this thread is in a call of the session already: a signal handler may only close it"
-                )
-            if self.leaving:  # of sessions that nobody closed
-                self._release()
-            self.is_busy = True
-            try:
-                return call(*arguments)
-            except BaseException as error:
-                failed(error)
-                raise
-            finally:
-                self.is_busy = False
-                if self.leaving:
-                    self._release()
+    def refusal(self) -> SessionError:
+        """Return the error of a call inside another one of the same thread."""
+        return SessionError("this thread is in a call of the session already: a signal handler may only close it")
 
-    def take_if_free(self, call: Callable[[], _T], failed: Callable[[BaseException], None]) -> None:
+    def take_if_free(self, call: Callable[[], object], failed: Callable[[BaseException], None]) -> None:
         """Do ``call`` unless another call goes on."""
 
         def taken() -> None:
@@ -93,9 +65,10 @@ class Turns:
         if run is not None:
             self.leaving.insert(0 if is_last else len(self.leaving), run)
         with self.lock:
-            self._release()
+            self.release()
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Close what is to leave, unless a call goes on."""
         while self.leaving and not self.is_busy:
             self.is_busy = True  # what a signal handler closes meanwhile comes in its turn
             try:
