@@ -18,7 +18,7 @@ from bench.models.net import Net
 from flexnn.artifact import open_artifact
 from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
-from flexnn.planning import Planner, Setting, apart, bands
+from flexnn.planning import Planner, Setting, apart, band_search, bands
 from flexnn.planning.band_tables import BandTables
 from flexnn.planning.banding import Region, rows_of, written
 from flexnn.planning.check import check_plan
@@ -352,11 +352,13 @@ def test_sums_lie_where_an_old_map_was(tmp_path: Path, monkeypatch: pytest.Monke
         assert isinstance(opened.graph, Graph)
         with monkeypatch.context() as alone:  # maps that grow over others spare as much here
             alone.setattr(bands, "WORTH_PAIRS", 0)
+            alone.setattr(band_search, "WORTH_PAIRS", 0)
             least = Planner(opened.graph, SETTING).minimum
-            alone.setattr(bands.Search, "_joined", lambda *_: (None, None))
+            alone.setattr(band_search.Search, "_joined", lambda *_: (None, None))
             assert least < 0.97 * Planner(opened.graph, SETTING).minimum
         with monkeypatch.context() as alone:
             alone.setattr(bands, "WORTH_PAIRS", 0)
+            alone.setattr(band_search, "WORTH_PAIRS", 0)
             alone.setattr(apart, "_dying", lambda *_: -1)
             assert least < 0.97 * Planner(opened.graph, SETTING).minimum
         assert Planner(opened.graph, SETTING).minimum <= least
