@@ -1,8 +1,8 @@
-"""The search for walks in bands of rows (planning/bands.py): those whose memory, with that of a graph's nodes, is least."""
+"""The search for walks in bands of rows (planning/bands.py): those of a graph that need the least memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import add, or_
 from typing import NamedTuple, TypeAlias
@@ -287,10 +287,12 @@ def new_memo(need_bytes: int = 0) -> I64:
     return np.zeros((rows, MEMO_ROW // 8), np.int64)
 
 
-def found_in(tables: Tables, regions_max: int = REGIONS_MAX, *, joins: bool = True) -> Iterator[Found]:
+def found_in(
+    tables: Tables, regions_max: int = REGIONS_MAX, *, joins: bool = True, costs: Sequence[float] = COSTS_MAX
+) -> Iterator[Found]:
     """Yield good walks of a graph, of each cost; ``regions_max``: most walks at once; ``joins``: see Search.all."""
     memo, seen = new_memo(max(node[NEED] for node in tables[0].tolist())), set[tuple[int, int]]()
-    for cost in COSTS_MAX:
+    for cost in costs:
         for found in Search(tables, cost, memo, regions_max=regions_max).all(joins=joins):
             if (found.nbytes, found.work) not in seen:  # dozens of walks, found again with most limits, would take room
                 seen.add((found.nbytes, found.work))

@@ -17,10 +17,11 @@ from typing import NamedTuple
 from flexnn.graph.ir import Graph
 
 from .apart import apart, sums_apart
-from .band_search import BANDS_MAX, NODE_BYTES, REGIONS_MAX, WORTH_PAIRS, Found, Tables, found_in
+from .band_search import BANDS_MAX, COSTS_MAX, NODE_BYTES, REGIONS_MAX, WORTH_PAIRS, Found, Tables, found_in
 from .band_tables import BandTables, SeenRows, Walks, waits_for_whole
 from .banding import Region, written
 from .costs import lives_of
+from .late import late
 from .order import kept_bytes, ordered
 from .twice import twice
 from .types import Costs
@@ -39,6 +40,10 @@ WORTH_OTHER, WORTH_QUERIES, WORTH_TWICE = 0.97, 0.92, 0.88
 """Smallest budget with sums apart or in another order, with queries made last, and with maps made twice, as a fraction
 of that without, at which it is worth it: what planning keeps of the tightest form is lacking where budgets are larger.
 """
+QUERIES, LATE = 1, 64
+"""Numbers of the graphs with queries made last, and with maps made again for late readers (planning/late.py)."""
+WAITING = 0.6
+"""Bytes of maps that wait as a fraction of the least that bands need, from which on these are made again."""
 FORMS = 1.005, 1.05, 1.1, 1.2, 1.35, 1.5
 """Memory as multiples of the least, and of the least where maps are made once, or where none grows over another one,
 within which each form of the graph is the cheapest: tight budgets take the first form, looser ones a form that repeats
@@ -89,13 +94,15 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     work = max(sum(node[3] * node[6] + node[7] for node in nodes), 1)
     wanted = int((1 - WORTH_QUERIES) * whole_bytes)
     beside, pool = whole_bytes - whole, list(_pool(ways, wanted))
-    pool, plain = _worth_it(_without_pairs(pool, beside) or pool, ways, whole, beside)
+    pool = _without_pairs(pool, beside) or pool
+    once = min((found.nbytes for found, _ in pool), default=whole)
+    pool, plain = _worth_it(pool + _late(ways, once), ways, whole, beside)
     single = min((found.nbytes for found, _ in pool if not found.has_pairs), default=plain)
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
         return []
     forms: list[Form] = []
-    for limit in sorted({factor * nbytes for nbytes in (least, plain, single) for factor in FORMS}):
+    for limit in sorted({factor * nbytes for nbytes in (least, once, plain, single) for factor in FORMS}):
         near = [entry for entry in pool if entry[0].nbytes <= limit]
         found, index = min(near, key=lambda entry: (entry[0].work + NODE_WORK * entry[0].added, entry[0].nbytes))
         more = (found.work + NODE_WORK * found.added) / work
@@ -112,6 +119,18 @@ def _pool(ways: Ways, wanted: int) -> Iterator[tuple[Found, int]]:
         added = (way.graph.added - ways.graph.added) * NODE_BYTES
         for found in found_in(way.tables):
             yield found._replace(nbytes=found.nbytes + added, work=found.work + way.work), index
+
+
+def _late(ways: Ways, least: int) -> list[tuple[Found, int]]:
+    """Return good walks of the graph with maps made again for late readers, where what waits holds the memory up."""
+    way = ways.late(WAITING * least)
+    if way is None:
+        return []
+    added = (way.graph.added - ways.graph.added) * NODE_BYTES
+    return [
+        (found._replace(nbytes=found.nbytes + added, work=found.work + way.work), LATE)
+        for found in found_in(way.tables, costs=COSTS_MAX[-1:])
+    ]
 
 
 def _worth_it(
@@ -207,12 +226,26 @@ class Ways:
 
     def at(self, index: int) -> Way:
         """Return the one with this number. Raises IndexError."""
+        if index == LATE and index not in self._kept:
+            self._kept |= self.all()
+            if self.late() is None:
+                raise IndexError(index)
         if index not in self._kept:
             found = next(islice(_ways(self._first, self._costs_of, self._seen), index, None), None)
             if found is None:
                 raise IndexError(index)
             self._kept[index] = found
         return self._kept[index]
+
+    def late(self, waiting: float = 0) -> Way | None:
+        """Return the last one with maps made again for late readers; None where fewer bytes wait, or none can be."""
+        last = self._kept[max(index for index in self._kept if index not in (QUERIES, LATE))]
+        made = late(last.graph, waiting)
+        if not made.work:
+            return None
+        way = _way(made.graph, self._costs_of, self._seen)
+        self._kept[LATE] = way._replace(work=last.work + made.work, worth=WORTH_TWICE)
+        return self._kept[LATE]
 
     def keep(self, indices: Collection[int]) -> None:
         """Free those with other numbers, and what is known of their nodes."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from flexnn.graph.ir import Graph, Node, Tensor
+from flexnn.graph.ir import Graph, Node
 
 from .band_tables import work_of
 from .costs import lives_of
@@ -23,16 +23,26 @@ WAITS = 4
 """Nodes that do not touch a map between two that do, from which on it waits."""
 LARGE = 0.05
 """Smallest map that is made again, as a fraction of the most bytes that wait."""
-LEVEL = 0.9
-"""Most bytes that wait, as a fraction of what they were, to which they are brought at a time."""
+LEVELS = 0.15, 0.25, 0.4, 0.5, 0.6, 0.7
+"""Most bytes that wait, as fractions of what they were, of which the least that takes little work is reached."""
 STEPS_MAX = 12
 """Most maps that are made again."""
 NODES_MAX = 48
 """Most nodes that make a map again."""
-WORK_MAX = 0.25
+WORK_MAX = 0.35
 """Largest fraction of the graph's work that is repeated."""
 NEAR = 16
 """Nodes behind a map that was made again, among which a sum that is written over what that reads lies apart from it."""
+
+
+class _Wait(NamedTuple):
+    """A map that waits."""
+
+    root: int
+    after: int
+    """Last node before that touches it."""
+    before: int
+    """Next node that does."""
 
 
 class _Again(NamedTuple):
@@ -47,35 +57,39 @@ class _Again(NamedTuple):
     work: int
 
 
-def late(graph: Graph, enough: int = 0) -> Twice:
+def late(graph: Graph, waiting: float) -> Twice:
     """Return the graph with maps made again that wait, so that as few bytes wait as that can bring about with little
-    work; the same graph where it can not spare some. ``enough``: bytes that are few.
+    work; the same graph where it can not spare some, or where fewer than ``waiting`` bytes wait at each node.
     """
-    state, best = _State(graph, 0), Twice(graph, 0)
-    level, work_max = int(LEVEL * max(state.waiting, default=0)), WORK_MAX * state.total_work()
+    work_max = int(WORK_MAX * sum(work_of(graph, node) for node in graph.nodes))
+    first = _State(graph, work_max)
+    most = max(first.waiting, default=0)
+    found = (_brought(first, int(level * most)) for level in LEVELS) if most >= waiting else iter(())
+    best = next((state for state in found if state is not None), first)
+    return Twice(best.graph, work_max - best.work_max)
+
+
+def _brought(state: _State, level: int) -> _State | None:
+    """Return what follows when at most so many bytes wait; None where that takes more work."""
     for _ in range(STEPS_MAX):
         if max(state.waiting, default=0) <= level:
-            best = Twice(state.graph, state.work)
-            level = int(LEVEL * max(state.waiting))
-            if level < enough:
-                break
-        again = state.worth_most(level, work_max - state.work)
+            return state
+        again = state.cheapest(level)
         if again is None:
-            break
+            return None
         state = state.after(again)
-    return best
-
-
-def most_waiting(graph: Graph) -> int:
-    """Return the most bytes of maps that wait at one node."""
-    return max(_State(graph, 0).waiting, default=0)
+    return None
 
 
 class _State:
-    """A graph, and what waits at its nodes."""
+    """A graph, and what waits at its nodes. ``work_max``: work that may still be repeated."""
 
-    def __init__(self, graph: Graph, work: int) -> None:
-        self.graph, self.work = graph, work
+    def __init__(self, graph: Graph, work_max: int) -> None:
+        self.graph, self.work_max = graph, work_max
+        self._known: dict[_Wait, list[_Again]] = {}
+        """Ways to make again what waits."""
+        self._after: dict[_Again, _State] = {}
+        """What follows."""
         self._owners = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(graph.tensors)]
         lives = lives_of(graph)
         self._sizes = dict(zip(lives.roots, lives.root_bytes, strict=True))
@@ -87,7 +101,7 @@ class _State:
                 if root in self._touches:
                     self._touches[root].append(index)
         self._waits = [
-            (root, *gap)
+            _Wait(root, *gap)
             for root, touches in self._touches.items()
             for gap in pairwise(touches)
             if gap[1] - gap[0] > WAITS
@@ -100,49 +114,49 @@ class _State:
         """Bytes that wait at each node."""
 
     def _roots(self, tensors: Iterable[int]) -> frozenset[int]:
-        return frozenset(
-            root for root in map(self._owners.__getitem__, tensors) if self.graph.tensors[root].weight < 0
-        )
+        return frozenset(root for root in map(self._owners.__getitem__, tensors) if self.graph.tensors[root].weight < 0)
 
-    def total_work(self) -> int:
-        """Return the work of all nodes."""
-        return sum(work_of(self.graph, node) for node in self.graph.nodes)
-
-    def worth_most(self, level: int, work_max: float) -> _Again | None:
-        """Return what spares the most bytes for its work where the most wait, of what spares half of those beyond a
-        level, at least; None where nothing does.
+    def cheapest(self, level: int) -> _Again | None:
+        """Return what brings the bytes that wait where the most do below a level with the least work, or else what
+        spares the most of them for its work; None where nothing spares much.
         """
         most = max(self.waiting)
         node = self.waiting.index(most)
         least = max(LARGE * most, (most - level) / 2)
         found = [
             again
-            for root, after, before in self._waits
-            if after < node < before and self._sizes[root] >= least
-            for again in self._ways_to_make(root, after, before)
-            if again.freed >= least and again.work <= work_max
+            for wait in self._waits
+            if wait.after < node < wait.before and self._sizes[wait.root] >= least
+            for again in self._made_again(wait)
+            if again.freed >= least
         ]
+        enough = [again for again in found if most - again.freed <= level]
+        if enough:
+            return min(enough, key=lambda again: again.work)
         return max(found, key=lambda again: again.freed / (again.work + 1), default=None)
 
-    def _place(self, root: int, after: int, before: int) -> int:
-        """Return the node before which a root is made again that node ``before`` reads: the first of those that write
-        another root together.
-        """
-        place, made = before, self._writes[before]
-        while place - 1 > after and not made.isdisjoint(self._writes[place - 1]):
+    def _made_again(self, wait: _Wait) -> list[_Again]:
+        """Return ways to make again what waits."""
+        if wait not in self._known:
+            self._known[wait] = [*self._ways_to_make(wait.root, self._place(wait))]
+        return self._known[wait]
+
+    def _place(self, wait: _Wait) -> int:
+        """Return the node before which a root is made again: the first of those that write another one together."""
+        place, made = wait.before, self._writes[wait.before]
+        while place - 1 > wait.after and not made.isdisjoint(self._writes[place - 1]):
             place -= 1
         return place
 
-    def _ways_to_make(self, root: int, after: int, before: int) -> Iterator[_Again]:
-        """Yield ways to make a root again, from more and more of what it is made of."""
-        place = self._place(root, after, before)
+    def _ways_to_make(self, root: int, place: int) -> Iterator[_Again]:
+        """Yield ways to make a root again before a node, from more and more of what it is made of."""
         made, fixed = {root}, {*self.graph.inputs}
         work = 0
         nodes = frozenset[int]()
         while True:
             more = frozenset(i for i in range(place) if not made.isdisjoint(self._writes[i])) - nodes
             nodes, work = nodes | more, work + sum(work_of(self.graph, self.graph.nodes[i]) for i in more)
-            if not more or len(nodes) > NODES_MAX:
+            if not more or len(nodes) > NODES_MAX or work > self.work_max:
                 return
             made = made.union(*(self._writes[i] for i in nodes))
             if not made.isdisjoint((*self.graph.inputs, *self.graph.outputs)):
@@ -161,6 +175,12 @@ class _State:
 
     def after(self, again: _Again) -> _State:
         """Return what follows when a map is made again."""
+        if again not in self._after:
+            self._after[again] = _State(self._with(again), self.work_max - again.work)
+        return self._after[again]
+
+    def _with(self, again: _Again) -> Graph:
+        """Return the graph in which a map is made again."""
         graph, made = self.graph, frozenset[int]().union(*(self._writes[i] for i in again.nodes))
         names = _Names(graph, self._owners)
         copied = {root: names.apart(root, "again") for root in sorted(made)}
@@ -175,7 +195,7 @@ class _State:
             behind.append(names.moved(graph.nodes[index], inputs, last))
         nodes = [*graph.nodes[: again.place], *copies, *behind]
         added = graph.added + len(copies)
-        return _State(replace(graph, tensors=names.tensors, nodes=nodes, added=added), self.work + again.work)
+        return replace(graph, tensors=names.tensors, nodes=nodes, added=added)
 
     def _summed(self, index: int, roots: frozenset[int]) -> frozenset[int]:
         """Return those of the roots that a node writes over as a whole, as it reads them."""
