@@ -95,10 +95,11 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     wanted = int((1 - WORTH_QUERIES) * whole_bytes)
     beside, pool = whole_bytes - whole, list(_pool(ways, wanted))
     pool = _without_pairs(pool, beside) or pool
-    once = min((found.nbytes for found, _ in pool), default=whole)
-    pool, plain = _worth_it(pool + _late(ways, once), ways, whole, beside)
+    pool += _late(ways, min((found.nbytes for found, _ in pool), default=whole))
+    pool, plain = _worth_it(pool, ways, whole, beside)
     single = min((found.nbytes for found, _ in pool if not found.has_pairs), default=plain)
     least = min((found.nbytes for found, _ in pool), default=0)
+    once = min((found.nbytes for found, index in pool if index != LATE), default=plain)
     if not pool or least > WORTH * whole:
         return []
     forms: list[Form] = []
