@@ -145,6 +145,10 @@ class Search:
         self._regions_max = regions_max
         self._memo = new_memo() if memo is None else memo
         self._plain: dict[tuple[object, ...], _Walk | None] = {}
+        self._stuck: dict[tuple[int, int, bool, bool], tuple[_Chosen, int, int]] = {}
+        """What was chosen where nothing but to replace a walk was left, the bytes reached, and at which step: a search
+        that replaces goes on from there.
+        """
         self._tables, self._images, self._needs = tables, [node[3] for node in nodes], [node[5] for node in nodes]
         self._roots: list[list[int]] = tables[2].tolist()
         between = bytes_between(self._roots, len(nodes))
@@ -193,8 +197,10 @@ class Search:
         the neediest nodes as far as one walk can.
         """
         now = _Chosen(self._needs, [], self._needs, bytes(len(self._needs)), max(self._needs, default=0), False)
-        ends, reached = self._ends, floor
-        for _ in range(2 * self._regions_max if now.needs else 0):
+        run, ends = (nodes_max, floor, is_wide, kind.pairs), self._ends
+        now, reached, begun = self._stuck[run] if kind.joins and run in self._stuck else (now, floor, 0)
+        stuck = 2 * self._regions_max if now.needs else 0
+        for step in range(begun, stuck):
             worst, most = now.needs.index(now.most), now.most
             if len(now.walks) == self._regions_max or now.barred[worst] or most <= floor:
                 break
@@ -214,12 +220,15 @@ class Search:
                     after, found = paired, other
             if found is None or after.needs[worst] > WORTH_WALK * most:
                 found, replaced = self._joined(limits, now) if kind.joins else (None, None)
+                stuck = step
                 if found is None or replaced is None:
                     break
                 after = self._with(now, found, replaced)
                 if after.needs[worst] > WORTH_WALK * most:
                     break
             now, reached = after, max(reached, found.need)
+        if not kind.joins:
+            self._stuck[run] = now, reached, stuck
         added = sum(map(self._added, now.walks))
         regions = [Region(*walk[:3], int(bool(walk.pairs))) for walk in now.walks]
         worst = now.needs.index(now.most) if now.needs else 0
