@@ -95,11 +95,12 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     wanted = int((1 - WORTH_QUERIES) * whole_bytes)
     beside, pool = whole_bytes - whole, list(_pool(ways, wanted))
     pool = _without_pairs(pool, beside) or pool
-    pool += _late(ways, min((found.nbytes for found, _ in pool), default=whole))
+    pool += _late(ways, min((found.nbytes for found, _ in pool), default=whole), beside)
     pool, plain = _worth_it(pool, ways, whole, beside)
-    single = min((found.nbytes for found, _ in pool if not found.has_pairs), default=plain)
     least = min((found.nbytes for found, _ in pool), default=0)
-    once = min((found.nbytes for found, index in pool if index != LATE), default=plain)
+    first = [found for found, index in pool if index != LATE]
+    once = min((found.nbytes for found in first), default=plain)
+    single = min((found.nbytes for found in first if not found.has_pairs), default=plain)
     if not pool or least > WORTH * whole:
         return []
     forms: list[Form] = []
@@ -122,16 +123,20 @@ def _pool(ways: Ways, wanted: int) -> Iterator[tuple[Found, int]]:
             yield found._replace(nbytes=found.nbytes + added, work=found.work + way.work), index
 
 
-def _late(ways: Ways, least: int) -> list[tuple[Found, int]]:
-    """Return good walks of the graph with maps made again for late readers, where what waits holds the memory up."""
-    way = ways.late(WAITING * least)
+def _late(ways: Ways, once: int, beside: int) -> list[tuple[Found, int]]:
+    """Return good walks of the graph with maps made again for late readers, where what waits holds the memory up.
+    ``once``: the least bytes of walks without; ``beside``: what every budget has beside them.
+    """
+    way = ways.late(WAITING * once)
     if way is None:
         return []
     added = (way.graph.added - ways.graph.added) * NODE_BYTES
-    return [
+    pool = [
         (found._replace(nbytes=found.nbytes + added, work=found.work + way.work), LATE)
         for found in found_in(way.tables, costs=COSTS_MAX[-1:])
     ]
+    least = min((found.nbytes for found, _ in pool), default=once)
+    return pool if beside + least <= WORTH_TWICE * (beside + once) else []
 
 
 def _worth_it(

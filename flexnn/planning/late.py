@@ -23,13 +23,13 @@ WAITS = 4
 """Nodes that do not touch a map between two that do, from which on it waits."""
 LARGE = 0.05
 """Smallest map that is made again, as a fraction of the most bytes that wait."""
-LEVELS = 0.15, 0.25, 0.4, 0.5, 0.6, 0.7
+LEVELS = 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7
 """Most bytes that wait, as fractions of what they were, of which the least that takes little work is reached."""
 STEPS_MAX = 12
 """Most maps that are made again."""
 NODES_MAX = 48
 """Most nodes that make a map again."""
-WORK_MAX = 0.35
+WORK_MAX = 0.4
 """Largest fraction of the graph's work that is repeated."""
 NEAR = 16
 """Nodes behind a map that was made again, among which a sum that is written over what that reads lies apart from it."""

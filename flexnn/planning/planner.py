@@ -218,7 +218,10 @@ class Planner:
             return self._spilling or self._tight
         told = self._told(self._tight)
         within = min(ALIKE * told, told + UNSURE * (told - self._minimum_of(self._tight)))
-        return min((form for form in self._forms if self._told(form) <= max(within, told)), key=self._minimum_of)
+        near = [form for form in self._forms if self._told(form) <= max(within, told)]
+        if self._minimum_of(self._tight) > within:  # sizes told too little of it
+            near += [form for form in self._forms if form.way != self._tight.way][:1]
+        return min(near, key=self._minimum_of)
 
     @cached_property
     def _spill_forms(self) -> list[SpillForm]:
