@@ -151,25 +151,25 @@ class _State:
     def _ways_to_make(self, root: int, place: int) -> Iterator[_Again]:
         """Yield ways to make a root again before a node, from more and more of what it is made of."""
         made, fixed = {root}, {*self.graph.inputs}
-        work = 0
-        nodes = frozenset[int]()
+        nodes, work, outside = frozenset[int](), 0, {*self.graph.inputs, *self.graph.outputs}
         while True:
             more = frozenset(i for i in range(place) if not made.isdisjoint(self._writes[i])) - nodes
             nodes, work = nodes | more, work + sum(work_of(self.graph, self.graph.nodes[i]) for i in more)
-            if not more or len(nodes) > NODES_MAX or work > self.work_max:
+            made = made.union(*(self._writes[i] for i in more))
+            if len(nodes) > NODES_MAX or work > self.work_max or not made.isdisjoint(outside):
                 return
-            made = made.union(*(self._writes[i] for i in nodes))
-            if not made.isdisjoint((*self.graph.inputs, *self.graph.outputs)):
-                return
-            read = {root: min(i for i in nodes if root in self._reads[i]) for i in nodes for root in self._reads[i]}
-            others = {other: first for other, first in read.items() if other not in made and other not in fixed}
+            if more:
+                continue  # what these write may have further writers
+            others: dict[int, int] = {}
+            for i in sorted(nodes, reverse=True):
+                others |= dict.fromkeys(self._reads[i] - made - fixed, i)
             changed = {o for o, first in others.items() if any(o in self._writes[i] for i in range(first, place))}
             ends = {other for other in others if other in self._sizes and self._touches[other][-1] < place}
             if not changed:
                 freed = self._sizes[root] - sum(self._sizes[other] for other in ends)
                 yield _Again(root, place, nodes, freed, work)
-            grows = changed or ends
-            if not grows:
+            grows = {o for o in changed or ends if any(o in self._writes[i] for i in range(place))}
+            if not grows or (changed and grows != changed):
                 return
             made.add(max(grows, key=lambda other: self._sizes.get(other, 0)))
 
@@ -200,8 +200,9 @@ class _State:
     def _summed(self, index: int, roots: frozenset[int]) -> frozenset[int]:
         """Return those of the roots that a node writes over as a whole, as it reads them."""
         node, tensors = self.graph.nodes[index], self.graph.tensors
-        over = roots & self._reads[index] & self._writes[index] & self._sizes.keys()
-        return frozenset(root for root in over if tensors[node.outputs[0]].size == tensors[root].size)
+        root = self._owners[node.outputs[0]] if node.outputs else -1
+        is_summed = root in roots and root in self._sizes and root in self._reads[index]
+        return frozenset([root] if is_summed and tensors[node.outputs[0]].size == tensors[root].size else [])
 
 
 class _Names:
