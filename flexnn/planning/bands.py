@@ -135,6 +135,7 @@ def _late(ways: Ways, once: int, beside: int) -> list[tuple[Found, int]]:
         (found._replace(nbytes=found.nbytes + added, work=found.work + way.work), LATE)
         for found in found_in(way.tables, costs=COSTS_MAX[-1:])
     ]
+    pool = _without_pairs(pool, beside) or pool
     least = min((found.nbytes for found, _ in pool), default=once)
     return pool if beside + least <= WORTH_TWICE * (beside + once) else []
 
