@@ -21,7 +21,6 @@ from .band_search import BANDS_MAX, COSTS_MAX, NODE_BYTES, REGIONS_MAX, WORTH_PA
 from .band_tables import BandTables, SeenRows, Walks, waits_for_whole
 from .banding import Region, written
 from .costs import lives_of
-from .late import late
 from .order import kept_bytes, ordered
 from .twice import twice
 from .types import Costs
@@ -64,6 +63,11 @@ class Form(NamedTuple):
     added: int = 0
     """Number of nodes that were added."""
 
+    @property
+    def makes_again(self) -> bool:
+        """Whether maps are made again for late readers."""
+        return self.way == LATE
+
     def written(self, ways: Ways) -> Graph:
         """Return the form of the graph."""
         way = ways.at(self.way)
@@ -83,9 +87,9 @@ def form_of(way: int, rows: Iterable[tuple[int, int, int, int]]) -> Form:
     return Form(0, way, regions)
 
 
-def banded(ways: Ways, whole_bytes: int) -> list[Form]:
+def banded(ways: Ways, whole_bytes: int, *, makes_again: bool = True) -> list[Form]:
     """Return forms of a graph with nodes in bands, the tightest first: those that lower the memory of the neediest
-    node. ``whole_bytes``: the smallest budget without bands.
+    node. ``whole_bytes``: the smallest budget without bands; ``makes_again``: maps may be made again for late readers.
     """
     if len(ways.graph.nodes) > SEARCHED_MAX:
         return []
@@ -95,7 +99,8 @@ def banded(ways: Ways, whole_bytes: int) -> list[Form]:
     wanted = int((1 - WORTH_QUERIES) * whole_bytes)
     beside, pool = whole_bytes - whole, list(_pool(ways, wanted))
     pool = _without_pairs(pool, beside) or pool
-    pool += _late(ways, min((found.nbytes for found, _ in pool), default=whole), beside)
+    if makes_again:
+        pool += _late(ways, min((found.nbytes for found, _ in pool), default=whole), beside)
     pool, plain = _worth_it(pool, ways, whole, beside)
     least = min((found.nbytes for found, _ in pool), default=0)
     first = [found for found, index in pool if index != LATE]
@@ -246,6 +251,8 @@ class Ways:
 
     def late(self, waiting: float = 0) -> Way | None:
         """Return the last one with maps made again for late readers; None where fewer bytes wait, or none can be."""
+        from .late import late  # where activations may be spilled there is no room for it
+
         last = self._kept[max(index for index in self._kept if index not in (QUERIES, LATE))]
         made = late(last.graph, waiting)
         if not made.work:

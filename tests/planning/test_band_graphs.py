@@ -18,7 +18,7 @@ from bench.models.net import Net
 from flexnn.artifact import open_artifact
 from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
-from flexnn.planning import Planner, Setting, apart, band_search, bands
+from flexnn.planning import Planner, Setting, apart, band_search, bands, late
 from flexnn.planning.band_tables import BandTables
 from flexnn.planning.banding import Region, rows_of, written
 from flexnn.planning.check import check_plan
@@ -316,7 +316,7 @@ def test_maps_that_wait_for_their_concatenation(tmp_path: Path, monkeypatch: pyt
         whole = VariantPlanner(opened.graph, SETTING).minimum
         assert least - BASE_BYTES < 0.75 * (whole - BASE_BYTES)  # of what bands can change
         monkeypatch.setattr(bands, "apart", lambda graph, costs, **_: graph)
-        monkeypatch.setattr(bands, "late", lambda graph, waiting: Twice(graph, 0))  # which spares as much here
+        monkeypatch.setattr(late, "late", lambda graph, waiting: Twice(graph, 0))  # which spares as much here
         assert least < 0.9 * Planner(opened.graph, SETTING).minimum
         monkeypatch.undo()
     with open_for_tests(artifact, threads=2, profile="analytic", poison=True) as session:
@@ -355,14 +355,14 @@ def test_sums_lie_where_an_old_map_was(tmp_path: Path, monkeypatch: pytest.Monke
         with monkeypatch.context() as alone:  # maps that grow over others or are made again spare as much here
             alone.setattr(bands, "WORTH_PAIRS", 0)
             alone.setattr(band_search, "WORTH_PAIRS", 0)
-            alone.setattr(bands, "late", lambda graph, waiting: Twice(graph, 0))
+            alone.setattr(late, "late", lambda graph, waiting: Twice(graph, 0))
             least = Planner(opened.graph, SETTING).minimum
             alone.setattr(band_search.Search, "_joined", lambda *_: (None, None))
             assert least < 0.97 * Planner(opened.graph, SETTING).minimum
         with monkeypatch.context() as alone:
             alone.setattr(bands, "WORTH_PAIRS", 0)
             alone.setattr(band_search, "WORTH_PAIRS", 0)
-            alone.setattr(bands, "late", lambda graph, waiting: Twice(graph, 0))
+            alone.setattr(late, "late", lambda graph, waiting: Twice(graph, 0))
             alone.setattr(apart, "_dying", lambda *_: -1)
             assert least < 0.97 * Planner(opened.graph, SETTING).minimum
         assert Planner(opened.graph, SETTING).minimum <= least

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +93,7 @@ def test_maps_of_u_blocks_are_made_again(tmp_path: Path, monkeypatch: pytest.Mon
         assert followed is not None
         assert followed.predicted_ms == plan.predicted_ms
         with monkeypatch.context() as alone:
-            alone.setattr(bands, "late", lambda graph, waiting: Twice(graph, 0))
+            alone.setattr(late, "late", lambda graph, waiting: Twice(graph, 0))
             once = Planner(graph, SETTING)
             assert least < 0.85 * once.minimum
             for factor in (1.0, 1.05, 1.3):  # more memory than was needed before is never slower than before
@@ -110,8 +111,20 @@ def test_no_smallest_budget_is_larger(size: int, base: int, tmp_path: Path, monk
     with open_artifact(str(_u2net(tmp_path, size, base))) as opened:
         assert isinstance(opened.graph, Graph)
         least = Planner(opened.graph, SETTING).minimum
-        monkeypatch.setattr(bands, "late", lambda graph, waiting: Twice(graph, 0))
+        monkeypatch.setattr(late, "late", lambda graph, waiting: Twice(graph, 0))
         assert least <= Planner(opened.graph, SETTING).minimum
+
+
+def test_more_memory_is_never_slower(tmp_path: Path) -> None:
+    """Forms with maps made again compete where milder ones fit, too."""
+    segmentation.build("unet", tmp_path, size=256, base=16)
+    artifact = flexnn.compile(next(tmp_path.glob("*.onnx")), tmp_path / "m.flexnn")
+    with open_artifact(str(artifact)) as opened:
+        assert isinstance(opened.graph, Graph)
+        planner = Planner(opened.graph, SETTING)
+        budgets = np.linspace(planner.minimum, 3 * planner.minimum, 40).astype(int).tolist()
+        times = [planner.plan(memory).predicted_ms for memory in budgets]
+    assert all(after <= before * (1 + 1e-6) for before, after in pairwise(times))
 
 
 def test_nothing_is_made_again_where_little_waits(tmp_path: Path) -> None:
