@@ -103,14 +103,18 @@ def banded(ways: Ways, whole_bytes: int, *, makes_again: bool = True) -> list[Fo
         pool += _late(ways, min((found.nbytes for found, _ in pool), default=whole), beside)
     pool, plain = _worth_it(pool, ways, whole, beside)
     least = min((found.nbytes for found, _ in pool), default=0)
-    first = [found for found, index in pool if index != LATE]
-    once = min((found.nbytes for found in first), default=plain)
-    single = min((found.nbytes for found in first if not found.has_pairs), default=plain)
+    again, others = ([entry for entry in pool if (entry[1] == LATE) is late] for late in (True, False))
+    once = min((found.nbytes for found, _ in others), default=plain)
+    single = min((found.nbytes for found, _ in others if not found.has_pairs), default=plain)
     if not pool or least > WORTH * whole:
         return []
     forms: list[Form] = []
-    for limit in sorted({factor * nbytes for nbytes in (least, once, plain, single) for factor in FORMS}):
-        near = [entry for entry in pool if entry[0].nbytes <= limit]
+    limits = [(factor * least, again) for factor in FORMS if factor * least < once]
+    limits += [(limit, others) for limit in sorted({factor * n for n in (once, plain, single) for factor in FORMS})]
+    for limit, some in limits:
+        near = [entry for entry in some if entry[0].nbytes <= limit]
+        if not near:
+            continue
         found, index = min(near, key=lambda entry: (entry[0].work + NODE_WORK * entry[0].added, entry[0].nbytes))
         more = (found.work + NODE_WORK * found.added) / work
         form = Form(found.nbytes, index, tuple(found.regions), more, found.added)
