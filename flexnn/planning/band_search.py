@@ -146,8 +146,8 @@ class Search:
         self._memo = new_memo() if memo is None else memo
         self._plain: dict[tuple[object, ...], _Walk | None] = {}
         self._stuck: dict[tuple[int, int, bool, bool], tuple[_Chosen, int, int]] = {}
-        """What was chosen where nothing but to replace a walk was left, the bytes reached, and at which step: a search
-        that replaces goes on from there.
+        """Walks chosen where nothing but to replace one was left, the bytes reached, and the step: a search that
+        replaces goes on from there.
         """
         self._tables, self._images, self._needs = tables, [node[3] for node in nodes], [node[5] for node in nodes]
         self._roots: list[list[int]] = tables[2].tolist()

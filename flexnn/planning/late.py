@@ -89,7 +89,7 @@ class _State:
         self._known: dict[_Wait, list[_Again]] = {}
         """Ways to make again what waits."""
         self._after: dict[_Again, _State] = {}
-        """What follows."""
+        """States that follow."""
         self._owners = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(graph.tensors)]
         lives = lives_of(graph)
         self._sizes = dict(zip(lives.roots, lives.root_bytes, strict=True))

@@ -107,7 +107,7 @@ def test_maps_of_u_blocks_are_made_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("size", "base"), [(64, 8), (128, 16), (256, 32)])
 def test_no_smallest_budget_is_larger(size: int, base: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where maps outweigh their nodes little, sizes tell too little of forms with maps made again."""
+    """Maps that outweigh their nodes little: sizes tell too little of forms with maps made again."""
     with open_artifact(str(_u2net(tmp_path, size, base))) as opened:
         assert isinstance(opened.graph, Graph)
         least = Planner(opened.graph, SETTING).minimum
