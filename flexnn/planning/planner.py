@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 from functools import cached_property, partial
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from flexnn.garbage import Uncollected
@@ -139,7 +140,7 @@ class Planner:
             return []
         from .bands import banded  # plans without a limit do without
 
-        return banded(self._ways, self._whole.paired_memory)
+        return banded(self._ways, self._whole.paired_memory, makes_again=not self._setting.spills)
 
     def written(self, form: AnyForm) -> Graph | None:
         """Return a form of the graph; None where it cannot be written."""
@@ -218,7 +219,10 @@ class Planner:
             return self._spilling or self._tight
         told = self._told(self._tight)
         within = min(ALIKE * told, told + UNSURE * (told - self._minimum_of(self._tight)))
-        return min((form for form in self._forms if self._told(form) <= max(within, told)), key=self._minimum_of)
+        near = [form for form in self._forms if self._told(form) <= max(within, told)]
+        if self._minimum_of(self._tight) > within:  # sizes told too little of it
+            near += [form for form in self._forms if form.way != self._tight.way][:1]
+        return min(near, key=self._minimum_of)
 
     @cached_property
     def _spill_forms(self) -> list[SpillForm]:
@@ -243,11 +247,13 @@ class Planner:
 
     def _forms_within(self, memory: int, best: Best) -> Iterator[AnyForm]:
         """Yield forms that fit beside the tightest: the one that repeats the least, the next one where that has no room
-        to load ahead, and the next one that has. ``best``: the best plan so far.
+        to load ahead, and the next one that has; and the first ones that make maps again for late readers, whose walks
+        are others. ``best``: the best plan so far.
         """
         if self._tight is not None:
-            planned, within, room = 0, memory, int(memory / MILDER_ROOM)
-            for form in self._forms[:0:-1]:
+            milder, planned, within, room = self._forms[:0:-1], 0, memory, int(memory / MILDER_ROOM)
+            others = [form for form in milder if form.makes_again]
+            for form in milder:
                 if planned == MILDER_MAX or best.is_slower(form):
                     break
                 if self._may_fit(form, within) and self._paired_of(form) <= within:
@@ -256,7 +262,10 @@ class Planner:
                         within = int(needed / MILDER_STEP)
                     else:
                         planned, within = planned + 1, room
+                    others = [other for other in others if other != form]
                     yield form
+            fit = (form for form in others if self._may_fit(form, memory) and self._paired_of(form) <= memory)
+            yield from (form for form in islice(fit, MILDER_MAX) if not best.is_slower(form))
         if self._spilling is not None:
             if self._tight is not None and self._minimum_of(self._tight) <= memory:
                 yield self._tight

@@ -14,9 +14,10 @@ from typing import NamedTuple
 from flexnn.graph.ir import Graph
 
 from .apart import apart, sums_apart
+from .band_search import COSTS_MAX, Found, Search, found_in
 from .band_tables import BYTE_WORK, BandTables
 from .banding import Region, written
-from .bands import COSTS_MAX, SEARCHED_MAX, WORTH_ORDER, Found, Search, Way, found_in
+from .bands import SEARCHED_MAX, WORTH_ORDER, Way
 from .costs import lives_of
 from .order import kept_bytes, ordered
 from .spilling import lowered, spillable, waiting, with_spills
@@ -235,7 +236,7 @@ def _forms(way: Way, waits: Sequence[int], cuts: Sequence[int], *, in_bands: boo
     if not way.graph.spills:
         return
     moved = 2 * BYTE_WORK * sum(spill.nbytes for spill in way.graph.spills)
-    for found in found_in(way, REGIONS_MAX, joins=False) if in_bands else ():
+    for found in found_in(way.tables, REGIONS_MAX, joins=False) if in_bands else ():
         yield SpillForm(found.nbytes, found.work + moved, tuple(waits), tuple(cuts), tuple(found.regions))
     whole = Search(way.tables, COSTS_MAX[0]).whole()
     yield SpillForm(whole.nbytes, moved, tuple(waits), tuple(cuts), ())

@@ -18,12 +18,13 @@ from bench.models.net import Net
 from flexnn.artifact import open_artifact
 from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
-from flexnn.planning import Planner, Setting, apart, bands
+from flexnn.planning import Planner, Setting, apart, band_search, bands, late
 from flexnn.planning.band_tables import BandTables
 from flexnn.planning.banding import Region, rows_of, written
 from flexnn.planning.check import check_plan
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.overhead import BASE_BYTES
+from flexnn.planning.twice import Twice
 from flexnn.planning.variant_planner import VariantPlanner
 from flexnn.run import fixed
 from flexnn.session import open_for_tests
@@ -315,6 +316,7 @@ def test_maps_that_wait_for_their_concatenation(tmp_path: Path, monkeypatch: pyt
         whole = VariantPlanner(opened.graph, SETTING).minimum
         assert least - BASE_BYTES < 0.75 * (whole - BASE_BYTES)  # of what bands can change
         monkeypatch.setattr(bands, "apart", lambda graph, costs, **_: graph)
+        monkeypatch.setattr(late, "late", lambda graph, waiting: Twice(graph, 0))  # which spares as much here
         assert least < 0.9 * Planner(opened.graph, SETTING).minimum
         monkeypatch.undo()
     with open_for_tests(artifact, threads=2, profile="analytic", poison=True) as session:
@@ -350,13 +352,17 @@ def test_sums_lie_where_an_old_map_was(tmp_path: Path, monkeypatch: pytest.Monke
     x = np.random.default_rng(0).standard_normal((1, 3, 128, 128)).astype(np.float32)
     with open_artifact(str(artifact)) as opened:
         assert isinstance(opened.graph, Graph)
-        with monkeypatch.context() as alone:  # maps that grow over others spare as much here
+        with monkeypatch.context() as alone:  # maps that grow over others or are made again spare as much here
             alone.setattr(bands, "WORTH_PAIRS", 0)
+            alone.setattr(band_search, "WORTH_PAIRS", 0)
+            alone.setattr(late, "late", lambda graph, waiting: Twice(graph, 0))
             least = Planner(opened.graph, SETTING).minimum
-            alone.setattr(bands.Search, "_joined", lambda *_: (None, None))
+            alone.setattr(band_search.Search, "_joined", lambda *_: (None, None))
             assert least < 0.97 * Planner(opened.graph, SETTING).minimum
         with monkeypatch.context() as alone:
             alone.setattr(bands, "WORTH_PAIRS", 0)
+            alone.setattr(band_search, "WORTH_PAIRS", 0)
+            alone.setattr(late, "late", lambda graph, waiting: Twice(graph, 0))
             alone.setattr(apart, "_dying", lambda *_: -1)
             assert least < 0.97 * Planner(opened.graph, SETTING).minimum
         assert Planner(opened.graph, SETTING).minimum <= least

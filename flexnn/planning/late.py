@@ -1,0 +1,235 @@
+"""Maps that wait for late readers, made again just before these: a U-Net's first map, which is as large as any, lives
+while all other levels are computed. What it is made of is the picture, so it takes little work to make it once more;
+and in bands of rows (planning/bands.py), together with its reader, it is never whole.
+
+Bands lower what nodes need that follow each other, but not what waits around them. So the bytes that wait at each node
+are brought down, the most first, as long as that takes little work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from flexnn.graph.ir import Graph, Node
+
+from .band_tables import work_of
+from .costs import lives_of
+from .twice import Twice
+
+WAITS = 4
+"""Nodes that do not touch a map between two that do, from which on it waits."""
+LARGE = 0.05
+"""Smallest map that is made again, as a fraction of the most bytes that wait."""
+LEVELS = 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7
+"""Most bytes that wait, as fractions of what they were, of which the least that takes little work is reached."""
+STEPS_MAX = 12
+"""Most maps that are made again."""
+NODES_MAX = 48
+"""Most nodes that make a map again."""
+WORK_MAX = 0.4
+"""Largest fraction of the graph's work that is repeated."""
+NEAR = 16
+"""Nodes behind a map that was made again, among which a sum that is written over what that reads lies apart from it."""
+
+
+class _Wait(NamedTuple):
+    """A map that waits."""
+
+    root: int
+    after: int
+    """Last node before that touches it."""
+    before: int
+    """Next node that does."""
+
+
+class _Again(NamedTuple):
+    """Nodes that make a map again."""
+
+    root: int
+    place: int
+    """Number of the node before which they run."""
+    nodes: frozenset[int]
+    freed: int
+    """Bytes that do not wait any more."""
+    work: int
+
+
+def late(graph: Graph, waiting: float) -> Twice:
+    """Return the graph with maps made again that wait, so that as few bytes wait as that can bring about with little
+    work; the same graph where it can not spare some, or where fewer than ``waiting`` bytes wait at each node.
+    """
+    work_max = int(WORK_MAX * sum(work_of(graph, node) for node in graph.nodes))
+    first = _State(graph, work_max)
+    most = max(first.waiting, default=0)
+    found = (_brought(first, int(level * most)) for level in LEVELS) if most >= waiting else iter(())
+    best = next((state for state in found if state is not None), first)
+    return Twice(best.graph, work_max - best.work_max)
+
+
+def _brought(state: _State, level: int) -> _State | None:
+    """Return what follows when at most so many bytes wait; None where that takes more work."""
+    for _ in range(STEPS_MAX):
+        if max(state.waiting, default=0) <= level:
+            return state
+        again = state.cheapest(level)
+        if again is None:
+            return None
+        state = state.after(again)
+    return None
+
+
+class _State:
+    """A graph, and what waits at its nodes. ``work_max``: work that may still be repeated."""
+
+    def __init__(self, graph: Graph, work_max: int) -> None:
+        self.graph, self.work_max = graph, work_max
+        self._known: dict[_Wait, list[_Again]] = {}
+        """Ways to make again what waits."""
+        self._after: dict[_Again, _State] = {}
+        """States that follow."""
+        self._owners = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(graph.tensors)]
+        lives = lives_of(graph)
+        self._sizes = dict(zip(lives.roots, lives.root_bytes, strict=True))
+        self._reads = [self._roots(node.inputs) for node in graph.nodes]
+        self._writes = [self._roots(node.outputs) for node in graph.nodes]
+        self._touches: dict[int, list[int]] = {root: [] for root in self._sizes}
+        for index, (read, made) in enumerate(zip(self._reads, self._writes, strict=True)):
+            for root in read | made:
+                if root in self._touches:
+                    self._touches[root].append(index)
+        self._waits = [
+            _Wait(root, *gap)
+            for root, touches in self._touches.items()
+            for gap in pairwise(touches)
+            if gap[1] - gap[0] > WAITS
+        ]
+        grows = [0] * (len(graph.nodes) + 1)
+        for root, after, before in self._waits:
+            grows[after + 1] += self._sizes[root]
+            grows[before] -= self._sizes[root]
+        self.waiting = [*accumulate(grows)][:-1]
+        """Bytes that wait at each node."""
+
+    def _roots(self, tensors: Iterable[int]) -> frozenset[int]:
+        return frozenset(root for root in map(self._owners.__getitem__, tensors) if self.graph.tensors[root].weight < 0)
+
+    def cheapest(self, level: int) -> _Again | None:
+        """Return what brings the bytes that wait where the most do below a level with the least work, or else what
+        spares the most of them for its work; None where nothing spares much.
+        """
+        most = max(self.waiting)
+        node = self.waiting.index(most)
+        least = max(LARGE * most, (most - level) / 2)
+        found = [
+            again
+            for wait in self._waits
+            if wait.after < node < wait.before and self._sizes[wait.root] >= least
+            for again in self._made_again(wait)
+            if again.freed >= least
+        ]
+        enough = [again for again in found if most - again.freed <= level]
+        if enough:
+            return min(enough, key=lambda again: again.work)
+        return max(found, key=lambda again: again.freed / (again.work + 1), default=None)
+
+    def _made_again(self, wait: _Wait) -> list[_Again]:
+        """Return ways to make again what waits."""
+        if wait not in self._known:
+            self._known[wait] = [*self._ways_to_make(wait.root, self._place(wait))]
+        return self._known[wait]
+
+    def _place(self, wait: _Wait) -> int:
+        """Return the node before which a root is made again: the first of those that write another one together."""
+        place, made = wait.before, self._writes[wait.before]
+        while place - 1 > wait.after and not made.isdisjoint(self._writes[place - 1]):
+            place -= 1
+        return place
+
+    def _ways_to_make(self, root: int, place: int) -> Iterator[_Again]:
+        """Yield ways to make a root again before a node, from more and more of what it is made of."""
+        made, fixed = {root}, {*self.graph.inputs}
+        nodes, work, outside = frozenset[int](), 0, {*self.graph.inputs, *self.graph.outputs}
+        while True:
+            more = frozenset(i for i in range(place) if not made.isdisjoint(self._writes[i])) - nodes
+            nodes, work = nodes | more, work + sum(work_of(self.graph, self.graph.nodes[i]) for i in more)
+            made = made.union(*(self._writes[i] for i in more))
+            if len(nodes) > NODES_MAX or work > self.work_max or not made.isdisjoint(outside):
+                return
+            if more:
+                continue  # what these write may have further writers
+            others: dict[int, int] = {}
+            for i in sorted(nodes, reverse=True):
+                others |= dict.fromkeys(self._reads[i] - made - fixed, i)
+            changed = {o for o, first in others.items() if any(o in self._writes[i] for i in range(first, place))}
+            ends = {other for other in others if other in self._sizes and self._touches[other][-1] < place}
+            if not changed:
+                freed = self._sizes[root] - sum(self._sizes[other] for other in ends)
+                yield _Again(root, place, nodes, freed, work)
+            grows = {o for o in changed or ends if any(o in self._writes[i] for i in range(place))}
+            if not grows or (changed and grows != changed):
+                return
+            made.add(max(grows, key=lambda other: self._sizes.get(other, 0)))
+
+    def after(self, again: _Again) -> _State:
+        """Return what follows when a map is made again."""
+        if again not in self._after:
+            self._after[again] = _State(self._with(again), self.work_max - again.work)
+        return self._after[again]
+
+    def _with(self, again: _Again) -> Graph:
+        """Return the graph in which a map is made again."""
+        graph, made = self.graph, frozenset[int]().union(*(self._writes[i] for i in again.nodes))
+        names = _Names(graph, self._owners)
+        copied = {root: names.apart(root, "again") for root in sorted(made)}
+        last = {again.root: copied[again.root]}
+        copies = [names.moved(graph.nodes[i], copied, copied, "again") for i in sorted(again.nodes)]
+        behind = []
+        read = frozenset[int]().union(*(self._reads[i] for i in again.nodes)) - made
+        for index in range(again.place, len(graph.nodes)):
+            sums = {} if index >= again.place + NEAR else self._summed(index, read - last.keys())
+            inputs = dict(last)
+            last |= {root: names.apart(root, "sum") for root in sums}
+            behind.append(names.moved(graph.nodes[index], inputs, last))
+        nodes = [*graph.nodes[: again.place], *copies, *behind]
+        added = graph.added + len(copies)
+        return replace(graph, tensors=names.tensors, nodes=nodes, added=added)
+
+    def _summed(self, index: int, roots: frozenset[int]) -> frozenset[int]:
+        """Return those of the roots that a node writes over as a whole, as it reads them."""
+        node, tensors = self.graph.nodes[index], self.graph.tensors
+        root = self._owners[node.outputs[0]] if node.outputs else -1
+        is_summed = root in roots and root in self._sizes and root in self._reads[index]
+        return frozenset([root] if is_summed and tensors[node.outputs[0]].size == tensors[root].size else [])
+
+
+class _Names:
+    """Tensors of a graph and of what is added to it."""
+
+    def __init__(self, graph: Graph, owners: list[int]) -> None:
+        self.tensors, self._owners = list(graph.tensors), owners
+        self._known: dict[tuple[int, int], int] = {}
+
+    def apart(self, root: int, name: str) -> int:
+        """Return a root like another one."""
+        self.tensors.append(replace(self.tensors[root], name=f"{self.tensors[root].name}.{name}"))
+        return len(self.tensors) - 1
+
+    def moved(self, node: Node, inputs: dict[int, int], outputs: dict[int, int], name: str = "") -> Node:
+        """Return a node with other roots in the place of some."""
+        read = [self._view(tensor, inputs) for tensor in node.inputs]
+        made = [self._view(tensor, outputs) for tensor in node.outputs]
+        if not name and read == node.inputs and made == node.outputs:
+            return node
+        return replace(node, name=f"{node.name}.{name}" if name else node.name, inputs=read, outputs=made)
+
+    def _view(self, tensor: int, roots: dict[int, int]) -> int:
+        root = roots.get(self._owners[tensor], -1)
+        if root < 0 or tensor == self._owners[tensor]:
+            return tensor if root < 0 else root
+        if (tensor, root) not in self._known:
+            self._known[tensor, root] = len(self.tensors)
+            self.tensors.append(replace(self.tensors[tensor], root=root))
+        return self._known[tensor, root]
