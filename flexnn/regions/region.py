@@ -110,6 +110,11 @@ class Region:
         return found
 
     @cached_property
+    def every(self) -> list[Region]:
+        """The region and all regions inside it, outer ones first."""
+        return list(self.walk())
+
+    @cached_property
     def sources(self) -> Nodes:
         """Nodes that read nothing that another node of the region makes."""
         return sum(1 << i for i, names in enumerate(self.reads) if self.makers.keys().isdisjoint(names))

@@ -69,7 +69,7 @@ class _File:
     """The bytes of all templates."""
 
     def __init__(self, raw: bytes, region: Region, constants: Sequence[Constant], opset: int) -> None:
-        self.regions = list(region.walk())
+        self.regions = region.every
         size = int.from_bytes(raw[:ALIGN], "little")
         if size > len(raw):
             raise ValueError("they are cut")

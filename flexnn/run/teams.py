@@ -126,25 +126,27 @@ class Teams(Arena):
         lacking = [segment for segment in segments if segment.base is None]
         if memory is None or not lacking:
             return False
-        to_come = self._weights_to_come(team)
-        if lacking == segments and not to_come and any(segment.loop is not None for segment in segments):
+        has_loops = any(segment.loop is not None for segment in segments)
+        if lacking == segments and has_loops and not self._weights_to_come(team):
             return False  # their loops may take turns in one place: _plan_team
         self._make_room_to_plan(team, lacking)
         count = TeamCount(self.segments, segments, list(self._open), self._team_bytes(team))
-        rest = to_come + sum(map(weight_bytes, lacking))
+        rest, to_come = sum(map(weight_bytes, lacking)), None
         for segment in lacking:
-            if not self.segments.follow(segment) and not self._plan_part(segment, count.most_of(segment), rest):
-                return False
+            if not self.segments.follow(segment):
+                most = count.most_of(segment)
+                if not self._planned_like_last(segment, most):
+                    to_come = self._weights_to_come(team) if to_come is None else to_come
+                    if not self._plan_part(segment, most, to_come + rest):
+                        return False
             count.add(segment)
             rest -= weight_bytes(segment)
         return True
 
     def _plan_part(self, segment: BoundSegment, most: int, rest: int) -> bool:
-        """Plan a segment as the last one of its kind, or in its part of ``most`` bytes, by its weights out of ``rest``
-        bytes of all that is to come; return whether that is enough.
+        """Plan a segment in its part of ``most`` bytes, by its weights out of ``rest`` bytes of all that is to come;
+        return whether that is enough.
         """
-        if self._planned_like_last(segment, most):
-            return True
         holds, segment.holds = segment.holds, None
         if rest == weight_bytes(segment) and self._planned_in(segment, most):
             return True
