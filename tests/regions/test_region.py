@@ -198,7 +198,7 @@ def test_parts_that_do_not_fit_together_take_no_more(tmp_path: Path) -> None:
 
 
 def test_the_count_of_a_team_is_what_is_counted_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As segments of a team get their plans, the bytes of all are those that are found when all is counted."""
+    """The bytes of all, while segments of a team get their plans, are those that are found when all is counted anew."""
     add, seen = TeamCount.add, []
 
     def added(count: TeamCount, segment: BoundSegment) -> None:
