@@ -177,6 +177,5 @@ def test_what_a_budget_counts_for_reading(artifact: Path, tmp_path: Path, part: 
         return with_body(json.dumps(body, separators=(",", ":")).encode(), 1)(head, arrays)
 
     _, whole = measured(tmp_path / "whole.flexnn", parts(raw)[2], raw, memory)
-    said, added = measured(tmp_path / "hostile.flexnn", changed(with_lists, raw), raw, memory)
-    assert said == "taken"
+    _, added = measured(tmp_path / "hostile.flexnn", changed(with_lists, raw), raw, memory)
     assert added <= whole + (1 << 20)
