@@ -110,9 +110,9 @@ class Region:
         return found
 
     @cached_property
-    def every(self) -> list[Region]:
-        """The region and all regions inside it, outer ones first."""
-        return list(self.walk())
+    def inside(self) -> list[Region]:
+        """All regions inside it, outer ones first."""
+        return list(self.walk())[1:]  # with this one it would be a cycle, which only the collector of garbage ends
 
     @cached_property
     def sources(self) -> Nodes:

@@ -76,7 +76,7 @@ class _File:
     def __init__(self, raw: bytes, region: Region, constants: Sequence[Constant], opset: int, most: int) -> None:
         self.most = most
         """Bytes that a template may take as Python's objects."""
-        self.regions = region.every
+        self.regions = [region, *region.inside]
         size = int.from_bytes(raw[:ALIGN], "little")
         if size > len(raw):
             raise ValueError("they are cut")
