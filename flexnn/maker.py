@@ -17,7 +17,7 @@ import os
 import resource
 import sys
 import time
-from _thread import start_new_thread
+from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +97,7 @@ def _go_on(made: _Made, ends: Ends | None, *, stays: bool) -> None:
 
 def _goes_on() -> bool:
     """Return in a process of its own that nobody waits for, with True; this one gets False."""
+    _loading.end()
     try:
         if os.fork():
             return False
@@ -124,11 +125,42 @@ def _beside(model: str) -> Beside | None:
         return None
 
 
-def _load() -> None:
-    """Import what compiling needs, while the model is read."""
-    with contextlib.suppress(Exception):
-        for name in LOADED:
-            importlib.import_module(f"flexnn.{name}")
+class _Loading:
+    """A thread that imports what compiling needs, while the model is read."""
+
+    def __init__(self) -> None:
+        self._is_enough = False
+        self._lock = allocate_lock()
+
+    def begin(self) -> None:
+        """Begin to import."""
+        self._is_enough = False
+        self._lock.acquire()
+        try:
+            start_new_thread(self._load, ())
+        except RuntimeError:  # no thread: compiling imports it
+            self._lock.release()
+
+    def _load(self) -> None:
+        try:
+            with contextlib.suppress(Exception):
+                for name in LOADED:
+                    if self._is_enough:
+                        break
+                    importlib.import_module(f"flexnn.{name}")
+        finally:
+            self._lock.release()
+
+    def end(self) -> None:
+        """Wait until the thread is gone, which imports no further module: in a copy of this process what it was just
+        importing would stay locked, and who imports it there would wait for ever.
+        """
+        self._is_enough = True
+        with self._lock:
+            pass
+
+
+_loading = _Loading()
 
 
 def _told(kind: str) -> None:
@@ -161,7 +193,7 @@ def _made(asked: dict[str, Any], core: ModuleType | None) -> _Made:
     import_numpy()
     if core is not None:
         complete(core)
-    start_new_thread(_load, ())
+    _loading.begin()
     from flexnn.keeping import Waited, keep
 
     waited = Waited(_told, beside) if may_leave else None

@@ -288,3 +288,22 @@ print(open_files() - before, *ways)
 
 def test_who_asks_first_says_so() -> None:
     assert staying.ask({}, None) == ""
+
+
+def test_what_is_just_imported_is_not_copied(tmp_path: Path) -> None:
+    """A closed model is made before all is imported that compiling may need. A copy that was made just then waited for
+    ever for a module that a thread of the first process had been importing, and the program for the copy.
+    """
+    write_model(tmp_path / "a.onnx")
+    write_branched_model(tmp_path / "b.onnx", 3, batch="n")
+    script = """
+class Slow:
+    def find_spec(self, name, *_):
+        if name == "flexnn.regions.sampling" and threading.get_ident() != threading.main_thread().ident:
+            time.sleep(1)
+sys.meta_path.insert(0, Slow())
+for name in "ab":
+    opened(f"{name}.onnx")
+print("opened")
+"""
+    assert run(script, tmp_path) == ["opened"]

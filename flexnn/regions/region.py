@@ -110,6 +110,11 @@ class Region:
         return found
 
     @cached_property
+    def inside(self) -> list[Region]:
+        """All regions inside it, outer ones first."""
+        return list(self.walk())[1:]  # with this one it would be a cycle, which only the collector of garbage ends
+
+    @cached_property
     def sources(self) -> Nodes:
         """Nodes that read nothing that another node of the region makes."""
         return sum(1 << i for i, names in enumerate(self.reads) if self.makers.keys().isdisjoint(names))

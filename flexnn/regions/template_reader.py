@@ -18,7 +18,7 @@ from flexnn.graph.ir import DTYPES, RANK_MAX, Array, GraphError, Shape
 from flexnn.graph.late import Late, numbers_read
 from flexnn.graph.like_template import LIKE, Like, LikeTemplate
 from flexnn.graph.model import Constant, ModelAttr, ModelGraph, ModelNode
-from flexnn.graph.parsed import parsed
+from flexnn.graph.parsed import parsed, parsed_bytes
 from flexnn.graph.replay import Numbers, Replay
 from flexnn.graph.template import Template
 from flexnn.graph.template_reader import Parts, layout, read_late, read_template
@@ -49,10 +49,15 @@ Made = TypeVar("Made")
 
 
 def load_templates(
-    raw: bytes, region: Region, constants: Sequence[Constant], opset: int
+    raw: bytes, region: Region, constants: Sequence[Constant], opset: int, most: int = PARSED_BYTES_MAX
 ) -> dict[Key, list[StoredTemplate]]:
-    """Return the templates in ``raw`` by the keys that they serve. Raises GraphError."""
-    return _refusing(lambda: _File(raw, region, constants, opset).templates())
+    """Return the templates in ``raw`` by the keys that they serve, without those that would take more than ``most``
+    bytes as Python's objects. Raises GraphError.
+    """
+    size = int.from_bytes(raw[:ALIGN], "little")
+    if most < parsed_bytes(raw[ALIGN : ALIGN + size]) <= PARSED_BYTES_MAX:
+        return {}
+    return _refusing(lambda: _File(raw, region, constants, opset, most).templates())
 
 
 def _refusing(read: Callable[[], Made]) -> Made:
@@ -68,8 +73,10 @@ def _refusing(read: Callable[[], Made]) -> Made:
 class _File:
     """The bytes of all templates."""
 
-    def __init__(self, raw: bytes, region: Region, constants: Sequence[Constant], opset: int) -> None:
-        self.regions = list(region.walk())
+    def __init__(self, raw: bytes, region: Region, constants: Sequence[Constant], opset: int, most: int) -> None:
+        self.most = most
+        """Bytes that a template may take as Python's objects."""
+        self.regions = [region, *region.inside]
         size = int.from_bytes(raw[:ALIGN], "little")
         if size > len(raw):
             raise ValueError("they are cut")
@@ -247,7 +254,10 @@ class StoredTemplate:
     def _read(self) -> SegmentTemplate | None:
         """Return the template; None where this release has other parameters."""
         names = [fact[0] for fact in self.facts]
-        row = self.file.parsed(self.body.tobytes())
+        raw = self.body.tobytes()
+        if self.file.most < parsed_bytes(raw) <= PARSED_BYTES_MAX:
+            return None
+        row = self.file.parsed(raw)
         if row["layout"] != layout(name_of(node[1]) for node in _listed(row["graph"])):
             return None
         parts = self.file.parts.fresh()

@@ -13,6 +13,9 @@ from flexnn.regions.templates import Stored, Templates
 
 from .segments import BoundSegments
 
+PARSED_BYTES_LEAST = 64 << 10
+"""Bytes that a part of templates may take as Python's objects in any budget."""
+
 
 class LackingRecorder(Recorder):
     """Recorder that leaves to numpy what the artifact has no weights for."""
@@ -90,13 +93,15 @@ class LackingRecorder(Recorder):
 
     def _stored(self) -> Stored:
         """Read the templates that the artifact holds. Raises ArtifactError, GraphError."""
-        from flexnn.regions.template_reader import load_templates  # models without templates do not need it
+        from flexnn.regions.template_reader import PARSED_BYTES_MAX, load_templates  # models without need neither
 
-        stored = self._segments.stored
+        segments, stored = self._segments, self._segments.stored
         if stored.template_source is None:
             return {}
         raw = stored.template_source.load().tobytes()
-        return load_templates(raw, self.region, stored.constants, self.model.opset)
+        # a budget counts so much: only hostile ones take more
+        most = PARSED_BYTES_MAX if segments.memory is None else max(segments.reading_bytes, PARSED_BYTES_LEAST)
+        return load_templates(raw, self.region, stored.constants, self.model.opset, min(most, PARSED_BYTES_MAX))
 
     def lacking(self, segment: Segment) -> set[str]:
         """Return the names of the segment's nodes whose weights the artifact does not hold."""

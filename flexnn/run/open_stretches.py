@@ -7,7 +7,7 @@ closed when a team needs their room.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flexnn import _core
@@ -22,8 +22,9 @@ from .model_file import ModelFile
 from .needs import live_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, ready
+from .room import Room
 from .statistics import machine_statistics
-from .teams import Teams, segments_of
+from .teams import at_once, segments_of
 
 FREED_BYTES = 1 << 20
 """Bytes of values outside the arena from which freed memory is given back before the next run, or a stretch that has no
@@ -31,14 +32,11 @@ room beside it.
 """
 
 
-class OpenStretches(Teams):
+class OpenStretches(Room):
     """The stretches of a session, and the engine that runs them."""
 
     def __init__(self, file: ModelFile, options: RunOptions, home: Home | None = None) -> None:
         super().__init__(file, options, home)
-        self._used: dict[ReadyStretch, None] = {}
-        """Stretches of the run under way, or of the last."""
-        self._usual_keys: set[ReadyStretch] = set()
         self._spent = [0, 0, 0]
         self.figures: tuple[int, ...] = ()
         """FIGURES of the last complete run; empty before the first."""
@@ -76,6 +74,7 @@ class OpenStretches(Teams):
         """Open a stretch beside what was prepared. If the first run does not run it, it goes. Raises SessionError."""
         self._rehearsed, _ = stretch, self.ready(stretch, values)
         self._used.clear()
+        self._begin_team()
         self._last = None
 
     def _drop_prepared(self) -> None:
@@ -94,6 +93,7 @@ class OpenStretches(Teams):
         """Begin a run of the model."""
         self._settle()
         self._used.clear()
+        self._begin_team()
         self._give_back_freed()
         self._spent = [0, 0, 0]
         self.needs.begin()
@@ -147,7 +147,7 @@ class OpenStretches(Teams):
         self._touch(found)
         self._used.clear()
         self._used[found] = None
-        self._usual, self._usual_keys, self._last = [found], {found}, found
+        self._is_parted, self._usual, self._usual_keys, self._last = False, [found], {found}, found
         self.needs.begin()
         self.needs.run(found)
         return found
@@ -213,7 +213,7 @@ class OpenStretches(Teams):
             self.segments.drop_plans()
         if self._used.keys() == self._usual_keys:
             return
-        self._usual, self._usual_keys = list(self._used), set(self._used)
+        self._is_parted, self._usual, self._usual_keys = False, list(self._used), set(self._used)
         needed = {segment for used in self._usual for segment in used.segments}
         pins = {segment.pins for segment in needed if segment.base is not None}
         if self.begins_to_hold(self._usual) or self._may_stay(pins, needed):
@@ -238,13 +238,13 @@ class OpenStretches(Teams):
 
     def change(self) -> None:
         """Begin a run of other shapes: what those before needed is not this run's team."""
-        self._usual, self._usual_keys = [], set()
+        self._forget_team()
 
     def close_all(self) -> None:
         """Close all segments; their weights stay in the arena until something needs their place."""
         self._close_all()
         self._engine.trim(keep=True)
-        self._usual, self._usual_keys = [], set()
+        self._forget_team()
 
     def crowd(self) -> bool:
         """Let plans take the least, if stacks found no room beside them; return whether that is new."""
@@ -273,9 +273,12 @@ class OpenStretches(Teams):
             return
         needed = self.needs.held_bytes + self.needs.given_bytes + live_bytes + nbytes
         while needed + self.beside_values() > memory:
-            unused = [segment for segment in self._open if not any(segment in used.segments for used in self._used)]
+            used = {segment for found in self._used for segment in found.segments} if self._open else set()
+            unused = [segment for segment in self._open if segment not in used]
             if unused or self._open:
-                self._close((unused or list(self._open))[0])
+                closed = unused or list(self._open)
+                for segment in closed[: at_once(closed)]:
+                    self._close(segment)
                 self._engine.trim()
             elif not self._drop_oldest([]):
                 raise BudgetError(needed + self.beside_values(), memory)
@@ -304,7 +307,7 @@ class OpenStretches(Teams):
             self._touch(found)
         self._give_back_freed(found)
         self._last = found
-        self._used[found] = None
+        self._used[found] = self._team[found] = None
         return found
 
     def _gives_more(self, found: ReadyStretch) -> bool:
@@ -319,89 +322,10 @@ class OpenStretches(Teams):
         memory = self.segments.memory
         return memory is None or sum(self._opened.values()) + found.values_bytes <= memory
 
-    def _make_room(self, found: ReadyStretch) -> None:
-        """Plan and place a stretch with its team. Close others and drop kept stretches where that is needed; raise
-        BudgetError if it is not enough.
-        """
-        while self._is_crowded and found.grown and self._drop_oldest([found]):
-            self.segments.drop_unused_bases()
-        team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
-        is_planned, self.segments.plans_larger = False, not self._is_crowded
-        ways_out = self._ways_out(found, team)
-        while not (is_placed := self._fits(team)) or self._measure(segments_of(team)):
-            is_planned = is_planned and not is_placed
-            try:
-                if self._plan_lacking(team) or self._close_other(team) or self._drop_oldest(team, unused=True):
-                    continue
-                if is_planned:  # what planning leaves behind does not fit beside it
-                    self._refuse(team)
-                if not is_placed and self._plan_in_form(team):
-                    continue
-                self._plan_team(team)
-                is_planned = True
-            except BudgetError:
-                if next(ways_out, None) is None:
-                    raise
-                team, is_planned = [found], False
-        for other in self._ready.values():  # one without segments does not close with them
-            if not other.segments and other not in team:
-                other.close()
-        segments = segments_of(team)
-        self._take_in(segments)
-        self._arrange(segments)
-
-    def _ways_out(self, found: ReadyStretch, team: Sequence[ReadyStretch]) -> Iterator[bool]:
-        """Give up something for a stretch that has no room with its team, when nothing else is open, and yield: the
-        team itself, plans for other sizes, kept stretches, templates.
-        """
-        if len(team) > 1:
-            yield True
-        self.segments.plans_larger = False
-        for segment in found.segments:
-            self._close(segment)
-        self.segments.drop_plans()
-        yield True
-        while self._drop_oldest([found]):
-            yield True
-        if self.segments.drop_templates():
-            yield True
-
     @property
     def minimum_bytes(self) -> int:
         """Smallest budget of the last run."""
         return self.needs.smallest
-
-    def _drop_oldest(self, team: Sequence[ReadyStretch], *, unused: bool = False) -> bool:
-        """Forget the stretch that was used longest ago, but none of the team, and one of the run under way only where
-        there is no other, or none of it and only in a budget if ``unused``; return whether there was one.
-        """
-        stays = {*team, *self._used} if unused else {*team}  # to record one again takes less than to plan these again
-        has_others = self.segments.memory is not None or not unused
-        others = [s for s, found in self._ready.items() if found not in stays] if has_others else []
-        if others:
-            self.forget(next((other for other in others if self._ready[other] not in self._used), others[0]))
-        return bool(others)
-
-    def is_used(self, stretch: Stretch) -> bool:
-        """Return whether the last run, or the one under way, ran a stretch."""
-        return self._ready.get(stretch) in self._used
-
-    def forget(self, stretch: Stretch) -> None:
-        """Close a stretch, and drop its records and those of its segments. If that fails, it may be done again."""
-        stretch.is_forgotten = self.has_more = True
-        found = self._ready.get(stretch)
-        if found is not None:
-            found.close()
-            self._used.pop(found, None)
-            if found in self._usual_keys:
-                self._usual.remove(found)
-                self._usual_keys.remove(found)
-            for segment in found.segments:
-                self._close(segment)
-        for part in stretch.tape.segments:  # also where one was bound, and the next failed
-            self.segments.pop(part)
-        self._ready.pop(stretch, None)  # last: nobody would find what is left
-        self._counted = ()
 
     @property
     def only(self) -> ReadyStretch | None:
@@ -426,7 +350,7 @@ class OpenStretches(Teams):
         """Plan the stretches of the last run again for another budget. If that fails, the old budget stays, and all
         stretches are closed.
         """
-        before, self._is_settled = self.segments.memory, False
+        before, self._is_settled, self._is_parted = self.segments.memory, False, False
         self._drop_prepared()
         try:
             self.segments.memory = memory

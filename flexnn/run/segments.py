@@ -154,19 +154,19 @@ class BoundSegments:
 
     def may_hold_templates(self, room_bytes: int) -> bool:
         """Return whether the artifact's templates, or new ones where it has none, take little of what is left."""
-        needed = self._reading_bytes or TRACING_BYTES * self._model_nodes
+        needed = self.reading_bytes or TRACING_BYTES * self._model_nodes
         return (self.memory is None or self.memory > AGAIN * self._lacked) and ROOM * needed <= room_bytes
 
     def may_trace_templates(self, room_bytes: int) -> bool:
         """Return whether tracing new templates beside the artifact's takes little of the bytes that a budget leaves."""
-        return ROOM * max(self._reading_bytes, TRACING_BYTES * self._model_nodes) <= room_bytes
+        return ROOM * max(self.reading_bytes, TRACING_BYTES * self._model_nodes) <= room_bytes
 
     def may_read_templates(self, room_bytes: int) -> bool:
         """Return whether the artifact has templates, and a budget leaves bytes for reading them once."""
-        return 0 < self._reading_bytes <= room_bytes
+        return 0 < self.reading_bytes <= room_bytes
 
     @property
-    def _reading_bytes(self) -> int:
+    def reading_bytes(self) -> int:
         """Bytes that it takes to read the artifact's templates; 0 where there are none."""
         source = self.stored.template_source
         return READING * source.weight.nbytes if source is not None else 0

@@ -20,15 +20,17 @@ from .model_file import ModelFile
 from .needs import Needs, least_bytes, rounding_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, kept_bytes
+from .team_count import DECIDED, TeamCount
 
 SHAPES = 64
 """Shapes that plans leave room for where a segment was met at several, in at most a sixteenth of the budget."""
-DECIDED = 2
-"""Decisions that are kept of a search for a plan, for each node of the segment: bands make several nodes of one."""
 SPREAD, SPREAD_BYTES = 2, 4 << 20
 """Without a limit, programs of other shapes stay open whose working part is at most this many times, and this many
 bytes, larger than what the last run needed.
 """
+
+AT_ONCE = 32
+"""Share of what may be closed or dropped that goes at once: what is left is counted anew each time."""
 
 
 class Teams(Arena):
@@ -124,26 +126,36 @@ class Teams(Arena):
         lacking = [segment for segment in segments if segment.base is None]
         if memory is None or not lacking:
             return False
-        to_come = self._weights_to_come(team)
-        if lacking == segments and not to_come and any(segment.loop is not None for segment in segments):
+        has_loops = any(segment.loop is not None for segment in segments)
+        if lacking == segments and has_loops and not self._weights_to_come(team):
             return False  # their loops may take turns in one place: _plan_team
         self._make_room_to_plan(team, lacking)
-        for number, segment in enumerate(lacking):
-            if self.segments.follow(segment):
-                continue
-            most = self._most_of(team, segment, memory)
-            if self._planned_like_last(segment, most):
-                continue
-            rest = to_come + sum(map(weight_bytes, lacking[number:]))
-            holds, segment.holds = segment.holds, None
-            if rest == weight_bytes(segment) and self._planned_in(segment, most):
-                continue
-            least = segment.planner.minimum - self.segments.io_bytes(segment)
-            if most < least:
-                segment.holds = holds
-                return False
-            part = 0 if self._is_crowded else (most - least) * weight_bytes(segment) // rest
-            self.segments.planned(segment, least + part, {})
+        count = TeamCount(self.segments, segments, list(self._open), self._team_bytes(team))
+        rest, to_come = sum(map(weight_bytes, lacking)), None
+        for segment in lacking:
+            if not self.segments.follow(segment):
+                most = count.most_of(segment)
+                if not self._planned_like_last(segment, most):
+                    to_come = self._weights_to_come(team) if to_come is None else to_come
+                    if not self._plan_part(segment, most, to_come + rest):
+                        return False
+            count.add(segment)
+            rest -= weight_bytes(segment)
+        return True
+
+    def _plan_part(self, segment: BoundSegment, most: int, rest: int) -> bool:
+        """Plan a segment in its part of ``most`` bytes, by its weights out of ``rest`` bytes of all that is to come;
+        return whether that is enough.
+        """
+        holds, segment.holds = segment.holds, None
+        if rest == weight_bytes(segment) and self._planned_in(segment, most):
+            return True
+        least = segment.planner.minimum - self.segments.io_bytes(segment)
+        if most < least:
+            segment.holds = holds
+            return False
+        part = 0 if self._is_crowded else (most - least) * weight_bytes(segment) // rest
+        self.segments.planned(segment, least + part, {})
         return True
 
     def _planned_like_last(self, segment: BoundSegment, most: int) -> bool:
@@ -173,34 +185,17 @@ class Teams(Arena):
         if segment in self._open:
             self._close(segment)
         base, segment.base = segment.base, None
-        most = self._most_of(team, segment, memory)
+        most = TeamCount(self.segments, segments, list(self._open), self._team_bytes(team)).most_of(segment)
         is_new = base is None or base.planned_for != most
         if is_new and self.segments.in_form(segment, most):
             return True
         segment.base = base
         return False
 
-    def _most_of(self, team: Sequence[ReadyStretch], segment: BoundSegment, memory: int) -> int:
-        """Return the most bytes that the plan of a segment without one may have in a budget, beside its team's."""
-        planned = [other for other in segments_of(team) if other.base is not None]
-        working = max((other.shared_bytes for other in planned), default=0)
-        working -= segment.loop.held_bytes if segment.loop is not None else 0
-        most = BASE_BYTES + self.segments.stacks_bytes + working + memory - self._team_bytes(team)
-        return most + segment.kept_bytes - DECIDED * ROW_BYTES * segment.nodes  # its plan counts the nodes again
-
     def _weights_to_come(self, team: Sequence[ReadyStretch]) -> int:
         """Return the bytes of weights that a run's nodes behind a team read: none where it is all of the run."""
         last = team[-1].stretch
         return 0 if team[0] in self._usual else last.region.constant_bytes(last.remaining)
-
-    def _close_other(self, team: Sequence[ReadyStretch]) -> bool:
-        """Close a segment that is open beside a team's, in a budget; return whether there was one."""
-        mine = segments_of(team)
-        others = (segment for segment in self._open if segment not in mine)
-        other = next(others, None) if self.segments.memory is not None else None
-        if other is not None:
-            self._close(other)
-        return other is not None
 
     def _make_room_to_plan(self, team: Sequence[ReadyStretch], lacking: Sequence[BoundSegment]) -> None:
         """Close segments that are open beside a team until there is room for planning those that are ``lacking``."""
@@ -209,7 +204,9 @@ class Teams(Arena):
         needed += max((member.values_bytes + member.stacks_bytes for member in team), default=0)
         others = [segment for segment in self._open if segment not in mine]
         while others and memory is not None and needed + sum(self._opened_bytes().values()) > memory:
-            self._close(others.pop(0))
+            for other in others[: at_once(others)]:
+                self._close(other)
+            others = others[at_once(others) :]
 
     def _plan_team(self, team: Sequence[ReadyStretch]) -> None:
         """Plan the segments of stretches that are to be open together."""
@@ -395,6 +392,11 @@ class Teams(Arena):
         """Raise BudgetError for a team whose plans do not fit."""
         memory = self.segments.memory or 0
         raise BudgetError(self._team_bytes(team), memory)
+
+
+def at_once(others: Sequence[object]) -> int:
+    """Return how many of those that may be closed or dropped go at once."""
+    return -(-len(others) // AT_ONCE)
 
 
 def weight_bytes(segment: BoundSegment) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flexnn
@@ -79,10 +80,10 @@ def with_templates(raw: bytes, templates: bytes) -> bytes:
     return (head.ljust(header.crc_offset, b"\0") + table).ljust(header.data_offset, b"\0") + data
 
 
-def measured(path: Path, templates: bytes, raw: bytes) -> tuple[str, int]:
+def measured(path: Path, templates: bytes, raw: bytes, memory: int = BUDGET) -> tuple[str, int]:
     """Return what a session says, and the bytes that it takes."""
     path.write_bytes(with_templates(raw, templates))
-    command = [sys.executable, "-P", "-c", SCRIPT, str(path), str(BUDGET)]
+    command = [sys.executable, "-P", "-c", SCRIPT, str(path), str(memory)]
     said, added = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     return said, int(added)
 
@@ -154,3 +155,27 @@ def test_what_is_whole_is_taken(artifact: Path, tmp_path: Path) -> None:
     said, added = measured(tmp_path / "whole.flexnn", changed(lambda head, arrays: (head, arrays), raw), raw)
     assert said == "taken"
     assert added <= BUDGET
+
+
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_what_a_budget_counts_for_reading(artifact: Path, tmp_path: Path, part: str) -> None:
+    """A budget leaves room for reading templates by their bytes: small values took twelve times as much."""
+    raw, lists = artifact.read_bytes(), [[]] * 50_000  # type: ignore[var-annotated]
+    with flexnn.Session(artifact, BUDGET, 2, profile="analytic") as session:
+        session.run(None, {"x": np.ones((3, 128, 8, 8), np.float32)})
+        memory = session.plan.minimum_memory + (800 << 10)
+
+    def with_lists(head: dict[str, Any], arrays: bytes) -> tuple[dict[str, Any], bytes]:
+        if part == "head":
+            return head | {"lists": lists}, arrays
+        row = head["templates"][0]
+        at = 0
+        for dtype, shape in head["arrays"][: row["body"]]:
+            at += -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // 8) * 8
+        (size,) = head["arrays"][row["body"]][1]
+        body = json.loads(arrays[at : at + size]) | {"lists": lists}
+        return with_body(json.dumps(body, separators=(",", ":")).encode(), 1)(head, arrays)
+
+    _, whole = measured(tmp_path / "whole.flexnn", parts(raw)[2], raw, memory)
+    _, added = measured(tmp_path / "hostile.flexnn", changed(with_lists, raw), raw, memory)
+    assert added <= whole + (1 << 20)
