@@ -17,7 +17,7 @@ import os
 import resource
 import sys
 import time
-from _thread import start_new_thread
+from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,8 @@ LATER_SECONDS = 120
 """Most time of a CPU that it takes."""
 _GARBAGE = 50_000, 20, 50
 """Thresholds of the garbage collector: compiling makes little garbage in cycles."""
+_loading = allocate_lock()
+"""Held while ``_load`` imports: a process that were copied then would wait for ever for a module that none imports."""
 
 
 def main(asked: dict[str, Any], ends: Ends | None = None) -> int:
@@ -98,8 +100,9 @@ def _go_on(made: _Made, ends: Ends | None, *, stays: bool) -> None:
 def _goes_on() -> bool:
     """Return in a process of its own that nobody waits for, with True; this one gets False."""
     try:
-        if os.fork():
-            return False
+        with _loading:
+            if os.fork():
+                return False
     except OSError:
         return False
     os.setsid()
@@ -126,9 +129,12 @@ def _beside(model: str) -> Beside | None:
 
 def _load() -> None:
     """Import what compiling needs, while the model is read."""
-    with contextlib.suppress(Exception):
-        for name in LOADED:
-            importlib.import_module(f"flexnn.{name}")
+    try:
+        with contextlib.suppress(Exception):
+            for name in LOADED:
+                importlib.import_module(f"flexnn.{name}")
+    finally:
+        _loading.release()
 
 
 def _told(kind: str) -> None:
@@ -161,6 +167,7 @@ def _made(asked: dict[str, Any], core: ModuleType | None) -> _Made:
     import_numpy()
     if core is not None:
         complete(core)
+    _loading.acquire()
     start_new_thread(_load, ())
     from flexnn.keeping import Waited, keep
 

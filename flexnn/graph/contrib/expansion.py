@@ -205,6 +205,13 @@ class Expansion:
             return self.add("Unsqueeze", value, axes=[axis])
         return self.add("Unsqueeze", value, self.array(np.array([axis], np.int64)))
 
+    def clipped(self, value: str, low: float, high: float, output: str = "") -> str:
+        """Add a Clip, whose bounds are attributes before opset 11."""
+        if self.shared.opset < 11:
+            return self.split("Clip", [value], [output], {"min": float(low), "max": float(high)})[0]
+        bounds = [self.array(np.array(bound, np.float32)) for bound in (low, high)]
+        return self.add("Clip", value, *bounds, output=output)
+
     def cut(self, value: str, end: int, axis: int) -> str:
         """Keep the first ``end`` elements of an axis."""
         if self.shared.opset < 10:
