@@ -106,6 +106,31 @@ def test_the_last_copy_stays(folder: Path) -> None:
     assert run(script, folder) == ["3", "copy"]
 
 
+SLOW = """
+load = maker._load
+goes_on = maker._goes_on
+def slow():
+    time.sleep(0.5)
+    log("loaded")
+    load()
+def on():
+    went = goes_on()
+    if went:
+        log("went")
+    return went
+maker._load, maker._goes_on = slow, on
+opened("a.onnx")
+wait(lambda: len(logged()) > 1)
+print(*logged())
+"""
+
+
+def test_it_is_copied_when_its_imports_are_done(tmp_path: Path) -> None:
+    """A copy waited for ever for a module that another thread of the process had been importing: so did the program."""
+    write_model(tmp_path / "a.onnx", "a")
+    assert run(SLOW, tmp_path) == ["loaded", "went"]
+
+
 ELSEWHERE = """
 opened("a.onnx")
 os.mkdir("inner")
