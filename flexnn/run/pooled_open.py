@@ -247,11 +247,11 @@ class PooledOpenRun(OpenShapesRun):
             finally:
                 self._count()
             if number >= 3 or (number == 2 and not self._shared.has_collected()):
-                error = self._shared.refusal(self._seat, refused)
-                if error.minimum > error.budget:
-                    raise error
+                told = self._shared.refusal(self._seat, refused)
+                if told.minimum > told.budget:
+                    raise told
                 if number == ATTEMPTS - 1:
-                    raise self._shared.refusal(self._seat, refused + error.budget - error.minimum + MORE_BYTES)
+                    raise self._shared.refusal(self._seat, refused + told.budget - told.minimum + MORE_BYTES)
             self._limit = self._raised(refused)
             self._shared.make_room(self._seat, refused, all_of_it=was_refused)
             was_refused = True

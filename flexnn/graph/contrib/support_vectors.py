@@ -166,7 +166,7 @@ def _written(e: Expansion, scores: str, classes: int, chances: tuple[np.ndarray,
     if chances[0].size:
         slopes, shifts = (e.array(-part.reshape(1, -1)) for part in chances)
         shares = e.add("Sigmoid", e.add("Add", e.add("Mul", scores, slopes), shifts))
-        bounded = e.clipped(shares, LEAST, 1 - LEAST)  # of either class of a pair
+        bounded = e.clipped(shares, float(LEAST), float(1 - LEAST))  # of either class of a pair
         transformed(e, e.add("flexnn.Couple", bounded, classes=classes), 1)
         return
     if classes > 2:
