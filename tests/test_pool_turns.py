@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import flexnn
 from flexnn.pool import Pool
+from flexnn.run.open_shapes import OpenShapesRun
 from flexnn.run.pooled_open import PooledOpenRun
 from tests.support.sessions import write_branched_model
 
@@ -82,3 +84,28 @@ def test_a_choice_that_is_short_takes_nothing_from_others(
         for session in (second, first) * 3:
             session.run(None, feed())
         assert not closed
+
+
+@pytest.mark.parametrize("refusals", [3, 4, 100])
+def test_a_refusal_names_more_than_the_budget(
+    refusals: int, artifacts: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the others take may be less after the last try: the pool named a smallest budget below its own."""
+    tries: list[int] = []
+    own = OpenShapesRun.run
+
+    def run(self: OpenShapesRun, *given: Any) -> Any:
+        tries.append(1)
+        if len(tries) <= refusals:
+            raise flexnn.BudgetError(8 << 20, 4 << 20)
+        return own(self, *given)
+
+    with Pool(memory="64MiB", threads=THREADS) as pool:
+        session = pool.open(artifacts["open"])
+        monkeypatch.setattr(OpenShapesRun, "run", run)
+        if refusals < 100:
+            session.run(None, feed())
+            return
+        with pytest.raises(flexnn.BudgetError) as caught:
+            session.run(None, feed())
+        assert caught.value.minimum > (64 << 20)

@@ -136,7 +136,8 @@ def declared_port(info: onnx.ValueInfoProto) -> Port:
     try:
         dtype = dtype_name(kind.elem_type, "")
     except GraphError:
-        return Port(info.name, None, None)
+        if kind.elem_type != onnx.TensorProto.STRING:  # whose numbers have its shape
+            return Port(info.name, None, None)
     if not kind.HasField("shape") or len(kind.shape.dim) > RANK_MAX:
         return Port(info.name, dtype, None)
     return Port(info.name, dtype, tuple(_dim(d) for d in kind.shape.dim))

@@ -41,6 +41,7 @@ class NodeArg(NamedTuple):
 def described(port: Port, labels: Mapping[str, Labels] | None = None) -> NodeArg:
     """Return the description of an input, or of an output with its labels."""
     if labels and port.name in labels:
-        return NodeArg(port.name, list(port.dims or ()), labels[port.name].type)
+        dims = port.dims if labels[port.name].kind != "mappings" else ()
+        return NodeArg(port.name, list(dims or ()), labels[port.name].type)
     kind = _TYPES[port.dtype] if port.dtype is not None else "unknown"
     return NodeArg(port.name, list(port.dims or ()), f"tensor({kind})")

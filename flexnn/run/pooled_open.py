@@ -25,6 +25,10 @@ PARTS = 4
 """Parts of the way from the smallest plans to the fastest at which a session's times are known."""
 CLOSED_MS, FORGOTTEN_MS = 50.0, 500.0
 """Milliseconds that a run takes longer, as the pool counts, where nothing is open, and where nothing is kept either."""
+ATTEMPTS = 6
+"""Times that a run is tried: others may take less after a refusal, which then would name a budget that they leave."""
+MORE_BYTES = 1 << 20
+"""Bytes by which a budget is raised that was refused although it seems to do."""
 NEAR = 16
 """Part of the pinned bytes by which a choice may differ from what is open, which then stays."""
 
@@ -233,7 +237,7 @@ class PooledOpenRun(OpenShapesRun):
         self.input_bytes = sum(array.nbytes for array in inputs)
         self._shared.begin(self._seat)
         refused, was_refused = 0, False
-        for number in range(4):
+        for number in range(ATTEMPTS):
             self._take_budget()
             try:
                 outputs = self._run_inside(inputs, into)
@@ -242,8 +246,12 @@ class PooledOpenRun(OpenShapesRun):
                 refused = error.minimum
             finally:
                 self._count()
-            if number == 3 or (number == 2 and not self._shared.has_collected()):
-                raise self._shared.refusal(self._seat, refused)
+            if number >= 3 or (number == 2 and not self._shared.has_collected()):
+                told = self._shared.refusal(self._seat, refused)
+                if told.minimum > told.budget:
+                    raise told
+                if number == ATTEMPTS - 1:
+                    raise self._shared.refusal(self._seat, refused + told.budget - told.minimum + MORE_BYTES)
             self._limit = self._raised(refused)
             self._shared.make_room(self._seat, refused, all_of_it=was_refused)
             was_refused = True

@@ -67,6 +67,7 @@ def test_labels_are_onnxruntimes(kind: str, rows: int | str, labels: Any, tmp_pa
     want_labels, want = theirs.run(None, {"x": x})
     with flexnn.Session(flexnn.compile(path)) as session:
         assert [port.type for port in session.get_outputs()] == [port.type for port in theirs.get_outputs()]
+        assert [port.shape for port in session.get_outputs()] == [port.shape for port in theirs.get_outputs()]
         assert [port.numpy_dtype for port in session.get_outputs()] == [np.int64, np.float32]
         for _ in range(3):  # runs that repeat another give labels, too
             got_labels, got = session.run(None, {"x": x})

@@ -10,7 +10,7 @@ import pytest
 
 from flexnn.graph import load_model
 from flexnn.graph.ir import GraphError
-from tests.support.nodes import check_node, one_node
+from tests.support.nodes import check_node, one_node, run_all_ways
 
 F32, I64 = np.float32, np.int64
 KERNELS = ["LINEAR", "POLY", "RBF", "SIGMOID"]
@@ -104,6 +104,27 @@ def test_distances_far_from_zero(tmp_path: Path) -> None:
     attrs: dict[str, Any] = {"coefficients": rng.standard_normal(40).tolist(), "rho": [0.1], "n_supports": 40}
     attrs |= {"kernel_type": "RBF", "kernel_params": [0.5, 0.0, 0.0], "support_vectors": vectors.reshape(-1).tolist()}
     check_node(tmp_path, "SVMRegressor", {"x": x}, [F32], tolerance=TOLERANCE, **attrs)
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+def test_probabilities_of_sure_rows(opset: int, tmp_path: Path) -> None:
+    """Before opset 11 Clip takes its bounds as attributes: as inputs they were none, and probabilities were NaN."""
+    attrs = machines(2, 2, has_chances=True) | {"kernel_type": "POLY", "kernel_params": [1.0, 0.0, 3.0]}
+    attrs |= {"classlabels_ints": [0, 1]}
+    x = np.concatenate([rows() * scale for scale in (1, 10, 1000)])
+    check_node(tmp_path, "SVMClassifier", {"x": x}, [I64, F32], tolerance=TOLERANCE, ml=1, opset=opset, **attrs)
+
+
+def test_linear_kernels_lose_no_digits(tmp_path: Path) -> None:
+    """Sums over vectors of large features cancel, unless they are products with one row of features."""
+    rng = np.random.default_rng(5)
+    vectors, x = (F32(1000 + rng.standard_normal((n, FEATURES))) for n in (40, ROWS))
+    weights = rng.standard_normal(40).astype(F32)
+    attrs: dict[str, Any] = {"coefficients": (weights - weights.mean()).tolist(), "rho": [0.1], "n_supports": 40}
+    attrs |= {"kernel_type": "LINEAR", "kernel_params": [0.0] * 3, "support_vectors": vectors.reshape(-1).tolist()}
+    wanted = x.astype(np.float64) @ vectors.T.astype(np.float64) @ F32(attrs["coefficients"]).astype(np.float64) + 0.1
+    for (y,) in run_all_ways(tmp_path, "SVMRegressor", {"x": x}, [F32], **attrs):
+        np.testing.assert_allclose(y[:, 0], wanted, atol=0.02)
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,13 @@ class Expansion:
             return self.add("Unsqueeze", value, axes=[axis])
         return self.add("Unsqueeze", value, self.array(np.array([axis], np.int64)))
 
+    def clipped(self, value: str, low: float, high: float, output: str = "") -> str:
+        """Add a Clip, whose bounds are attributes before opset 11."""
+        if self.shared.opset < 11:
+            return self.split("Clip", [value], [output], {"min": float(low), "max": float(high)})[0]
+        bounds = [self.array(np.array(bound, np.float32)) for bound in (low, high)]
+        return self.add("Clip", value, *bounds, output=output)
+
     def cut(self, value: str, end: int, axis: int) -> str:
         """Keep the first ``end`` elements of an axis."""
         if self.shared.opset < 10:
@@ -237,7 +244,7 @@ def numbers_of(constant: Constant) -> np.ndarray:
 def integers(e: Expansion, name: str) -> np.ndarray:
     """A list of integers; empty where it is absent."""
     value = e.attr(name, [])
-    if not isinstance(value, list) or not all(isinstance(v, int) for v in value):
+    if not isinstance(value, list) or not set(map(type, value)) <= {int}:  # forests have millions
         raise e.error(f"attribute {name} is not a list of integers")
     return np.array(value, np.int64)
 
@@ -245,7 +252,7 @@ def integers(e: Expansion, name: str) -> np.ndarray:
 def floats(e: Expansion, name: str) -> np.ndarray:
     """A list of numbers; empty where it is absent."""
     value = e.attr(name, [])
-    if not isinstance(value, list) or not all(isinstance(v, float) for v in value):
+    if not isinstance(value, list) or not set(map(type, value)) <= {float}:
         raise e.error(f"attribute {name} is not a list of numbers")
     return np.array(value, np.float32)
 

@@ -52,7 +52,7 @@ def _activated(e: Expansion, value: str) -> None:
     if kind == "":
         e.add("Identity", value, output=e.output(0))
     elif kind == "Clip" and len(parameters) == 2:
-        e.add("Clip", value, *(e.array(np.array(v, np.float32)) for v in parameters), output=e.output(0))
+        e.clipped(value, parameters[0], parameters[1], e.output(0))
     elif kind in _ACTIVATIONS and len(parameters) <= 2 and kind != "Clip":
         e.split(str(kind), (value,), [e.output(0)], dict(zip(("alpha", "beta"), parameters, strict=False)))
     else:

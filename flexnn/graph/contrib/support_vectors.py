@@ -50,12 +50,23 @@ def _product(e: Expansion, x: str, weights: np.ndarray, shift: np.ndarray | floa
     return e.add("Add", y, e.array(np.asarray(shift, np.float32))) if np.any(shift) else y
 
 
+def _weighed(e: Expansion, vectors: np.ndarray | None, kernel: _Kernel, weights: np.ndarray, shift: np.ndarray) -> str:
+    """Sums of how alike each row is to each vector, by ``weights`` [vectors, sums]; None: of the features themselves.
+
+    Sums of a linear kernel are products with one row of features each, made here in double precision: those of many
+    vectors nearly cancel, which costs float32 all digits where features are large.
+    """
+    if vectors is None:
+        return _product(e, _rows(e), weights, shift)
+    if kernel.kind == "LINEAR":
+        return _product(e, _rows(e), vectors.T.astype(np.float64) @ weights, shift)
+    return _product(e, _alike(e, _rows(e), vectors, kernel), weights, shift)
+
+
 def _alike(e: Expansion, x: str, vectors: np.ndarray, kernel: _Kernel) -> str:
-    """How alike each row is to each vector."""
+    """How alike each row is to each vector, where that is more than a product."""
     if kernel.kind == "RBF":
         return _radial(e, x, vectors.astype(np.float64), kernel.gamma)
-    if kernel.kind == "LINEAR":
-        return _product(e, x, vectors.T)
     y = _product(e, x, kernel.gamma * vectors.T, kernel.shift)
     return (
         e.add("Tanh", y)
@@ -85,9 +96,8 @@ def svm_regressor(e: Expansion) -> None:
         raise e.error("attribute post_transform is not supported")
     if count < 0 or shift.size < 1 or not weights.size or (count and weights.size != count):
         raise e.error(f"{weights.size} coefficients and {shift.size} shifts for {count} support vectors")
-    x = _alike(e, _rows(e), _vectors(e, count), kernel) if count else _rows(e)
+    y = _weighed(e, _vectors(e, count) if count else None, kernel, weights[:, None], shift[:1])
     e.attr("support_vectors", [])
-    y = _product(e, x, weights[:, None], shift[:1])
     if e.integer("one_class", 0):
         ends = (e.array(np.array([end], np.float32)) for end in (1, -1))
         y = e.add("Where", e.add("Greater", y, e.array(np.zeros(1, np.float32))), *ends)
@@ -110,8 +120,8 @@ def svm_classifier(e: Expansion) -> None:
         wrong = any(part.size not in (0, pairs) for part in chances) or shifts.size != pairs
         if classes < 2 or len(counts) != classes or weights.size != (classes - 1) * counts.sum() or wrong:
             raise e.error(f"its lists of numbers do not fit {classes} classes")
-        kernels = _alike(e, _rows(e), _vectors(e, int(counts.sum())), kernel)
-        scores = _product(e, kernels, _paired(counts, weights.reshape(classes - 1, -1)), shifts)
+        paired = _paired(counts, weights.reshape(classes - 1, -1))
+        scores = _weighed(e, _vectors(e, int(counts.sum())), kernel, paired, shifts)
         best = _elected(e, scores, classes)
         _written(e, scores, classes, chances)
     e.add("Gather", e.array(names), best, output=e.output(0), axis=0)
@@ -156,8 +166,8 @@ def _written(e: Expansion, scores: str, classes: int, chances: tuple[np.ndarray,
     if chances[0].size:
         slopes, shifts = (e.array(-part.reshape(1, -1)) for part in chances)
         shares = e.add("Sigmoid", e.add("Add", e.add("Mul", scores, slopes), shifts))
-        bounds = [e.array(np.array(bound)) for bound in (LEAST, 1 - LEAST)]  # of either class of a pair
-        transformed(e, e.add("flexnn.Couple", e.add("Clip", shares, *bounds), classes=classes), 1)
+        bounded = e.clipped(shares, float(LEAST), float(1 - LEAST))  # of either class of a pair
+        transformed(e, e.add("flexnn.Couple", bounded, classes=classes), 1)
         return
     if classes > 2:
         transformed(e, scores, 1)

@@ -303,10 +303,10 @@ def _is_wide(e: Expansion) -> bool:
 def _modes(e: Expansion, names: Sequence[object]) -> np.ndarray:
     """Return the index of each mode; of leaves -1."""
     known = {name: i for i, name in enumerate(_MODES)} | {"LEAF": -1}
-    unknown = sorted({str(name) for name in names} - known.keys())
+    unknown = sorted({str(name) for name in set(names)} - known.keys())
     if unknown:
         raise e.error(f"branches of kind {', '.join(unknown)} are not supported")
-    return np.fromiter((known[str(name)] for name in names), np.int64, len(names))
+    return np.fromiter(map(known.__getitem__, map(str, names)), np.int64, len(names))
 
 
 class _Numbers:
@@ -320,6 +320,7 @@ class _Numbers:
         self._keys = keys[self._order]
         self.differ = bool((np.diff(self._keys) > 0).all())
         """Whether no two nodes have the same tree and number."""
+        self.trees = len(self._trees)
 
     def of(self, trees: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the numbers of nodes. Raises KeyError where there is none."""
@@ -357,9 +358,9 @@ def _forest(e: Expansion, kind: type[np.floating]) -> tuple[_Forest, _Numbers]:
         yes, no = (number.of(trees, np.where(inner, child, ids)) for child in (yes, no))
     except KeyError:
         raise e.error("a branch leads to a node that does not exist") from None
-    children = np.concatenate([yes[inner], no[inner]])
-    roots = np.setdiff1d(np.arange(count), children)
-    if not number.differ or len(np.unique(children)) != len(children) or len(roots) != len(np.unique(trees)):
+    parents = np.bincount(np.concatenate([yes[inner], no[inner]]), minlength=count)
+    roots = np.flatnonzero(parents == 0)
+    if not number.differ or parents.max() > 1 or len(roots) != number.trees:
         raise e.error("the nodes do not form trees")
     forest = _Forest(roots, features, thresholds, modes, yes, no, tracks == 1 if tracks.size else np.zeros(count, bool))
     if len(_ordered(e, forest).nodes) != count:
