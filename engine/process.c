@@ -15,11 +15,7 @@ void fx_process_start(fx_process *process) {
         return;
     }
     process->mark = page;
-    atomic_store_explicit(process->mark, 1, memory_order_relaxed);
-}
-
-int fx_process_is_here(const fx_process *process) {
-    return process->mark ? atomic_load_explicit(process->mark, memory_order_relaxed) : getpid() == process->process;
+    *process->mark = 1;
 }
 
 void fx_process_end(fx_process *process) {

@@ -2,20 +2,22 @@
 #ifndef FLEXNN_ENGINE_PROCESS_H
 #define FLEXNN_ENGINE_PROCESS_H
 
-#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 typedef struct fx_process {
-    atomic_uchar *mark; /* set, in a page that the system gives a child empty; NULL: the system has to be asked */
+    uint8_t *mark; /* set, in a page that the system gives a child empty; NULL: the system has to be asked */
     pid_t process;
 } fx_process;
 
-/* Makes this process it. It cannot fail: without a page, each look asks the system. */
+/* Makes this process the one. It cannot fail: without a page, each look asks the system. */
 void fx_process_start(fx_process *process);
 
-/* Whether this process is it. With a page that takes no system call. */
-int fx_process_is_here(const fx_process *process);
+/* Whether this process is the one. With a page that takes no system call. */
+static inline int fx_process_is_here(const fx_process *process) {
+    return process->mark ? *process->mark : getpid() == process->process;
+}
 
 /* Gives the page back. */
 void fx_process_end(fx_process *process);

@@ -308,7 +308,7 @@ fx_engine *open_engine(int threads, int readers, int units) {
     e->arena.memory = w->arena;
     e->arena.bytes = ARENA;
     e->poison = 1;
-    e->process = getpid();
+    e->process = (fx_process){.process = getpid()};
     atomic_store(&e->steps_wanted, INT64_MAX);
     MODEL_CHECK(!fx_event_init(&e->to_loader) && !fx_event_init(&e->to_caller));
     fx_placement placement = {.fineness = 1};
