@@ -31,6 +31,7 @@ def _declared(node: ast.FunctionDef) -> Parameters:
     arguments = node.args
     plain = len(arguments.args) - len(arguments.defaults)
     found = [(item.arg, False, i >= plain) for i, item in enumerate(arguments.args)]
+    found += [(item.arg, False, False) for item in [arguments.vararg] if item is not None]
     keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     return found + [(item.arg, True, default is not None) for item, default in keywords]
 

@@ -90,7 +90,7 @@ def test_a_choice_that_is_short_takes_nothing_from_others(
 def test_a_refusal_names_more_than_the_budget(
     refusals: int, artifacts: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the others take may be less after the last try: the pool named a smallest budget below its own."""
+    """The pool named a smallest budget below its own: the others took less after the last try."""
     tries: list[int] = []
     own = OpenShapesRun.run
 
