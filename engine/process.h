@@ -11,10 +11,10 @@ typedef struct fx_process {
     pid_t process;
 } fx_process;
 
-/* Makes this process the one. It cannot fail: without a page, each look asks the system. */
+/* Notes that the engine belongs to this process. It cannot fail: without a page, each look asks the system. */
 void fx_process_start(fx_process *process);
 
-/* Whether this process is the one. With a page that takes no system call. */
+/* Whether this is the process that the engine belongs to. With a page that takes no system call. */
 static inline int fx_process_is_here(const fx_process *process) {
     return process->mark ? *process->mark : getpid() == process->process;
 }
