@@ -11,6 +11,7 @@ _Params = NDArray[np.int32]
 _Readable = bytes | bytearray | memoryview | NDArray[Any]
 
 NR: int
+PLANAR_PIXELS: int
 PARAM_WORDS: int
 BASE_FILE: int
 BASE_SPILL: int

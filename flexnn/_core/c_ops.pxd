@@ -81,6 +81,7 @@ cdef extern from "flexnn/ops.h" nogil:
 
 cdef extern from "flexnn/kernels.h" nogil:
     const int FX_NR
+    const int FX_PLANAR_PIXELS
 
 cdef extern from "flexnn/weight_form.h" nogil:
     const int FX_ACT_NONE

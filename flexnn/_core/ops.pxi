@@ -17,6 +17,7 @@ cdef extern from "<stdlib.h>" nogil:
     void *aligned_alloc(size_t alignment, size_t size)
 
 NR = FX_NR
+PLANAR_PIXELS = FX_PLANAR_PIXELS
 PARAM_WORDS = FX_PARAM_WORDS
 MAX_INPUTS = FX_MAX_INPUTS
 MAX_THREADS = FX_MAX_THREADS

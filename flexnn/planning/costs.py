@@ -48,7 +48,9 @@ PEAK_FRACTION = {
 """Share of the peak rate of float32 that each kernel reaches; sums of halves take half the instructions."""
 TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0), "wino_line": (260.0, 260.0)}
 """Cost in flops of multiply-adds of transforming one channel pair's weights, and one channel of one tile."""
-PLANAR_FLOPS = 60.0
+POINTING_FLOPS = 300.0
+"""Cost in flops of multiply-adds of pointing at a pixel's taps and storing its outputs."""
+PLANAR_FLOPS = 30.0
 """Cost in flops of multiply-adds of laying out a number of a map by channel."""
 ACTIVATION_FLOPS = 100.0
 """Cost in flops of multiply-adds of an activation that a pass of its own computes, of one number."""
@@ -348,7 +350,8 @@ def _fits(op: str, kernel: str, params: NDArray[np.int32], shape: _Shape) -> boo
 def _pixel_flops(kernel: str, narrow: bool, shape: _Shape, panels: int) -> float:
     """Return the operations at the peak rate that take as long as a kernel without transforms takes for a pixel."""
     products = float(shape.kh * shape.kw * shape.cin_panel)
-    fraction, columns, beside = PEAK_FRACTION["narrow" if narrow else kernel], panels * _core.NR, 0.0
+    fraction, columns = PEAK_FRACTION["narrow" if narrow else kernel], panels * _core.NR
+    beside = 0.0 if narrow else POINTING_FLOPS
     if kernel == "direct" and not narrow:  # a tap's channels are a run of the inner loop: short ones do not fill it
         fraction *= shape.cin_panel / (shape.cin_panel + 3.0)
     elif kernel == "half":  # eight channels of a tap come at once
@@ -357,7 +360,7 @@ def _pixel_flops(kernel: str, narrow: bool, shape: _Shape, panels: int) -> float
         fraction *= products / (products + 10.0)
     elif kernel == "planar":  # a vector that is loaded is multiplied once for each output channel
         columns = shape.cout
-        fraction *= columns / (columns + 2.0)
+        fraction *= columns / (columns + 1.0)
         beside = PLANAR_FLOPS * (shape.cin_panel + columns)
     return 2.0 * products * columns / fraction + beside
 
@@ -393,7 +396,8 @@ def _conv_variants(
     for kernel in _PLAIN:
         if not _fits(op, kernel, params, shape):
             continue
-        flops = n * oh * ow * _pixel_flops(kernel, narrow, shape, panels) * (ROUNDED_FLOPS if rounded else 1.0)
+        wide = align_up(ow, _core.PLANAR_PIXELS) if kernel == "planar" else ow  # its vectors hold pixels of one row
+        flops = n * oh * wide * _pixel_flops(kernel, narrow, shape, panels) * (ROUNDED_FLOPS if rounded else 1.0)
         seconds = act_s + max(flops / rate, read_s)
         workspace = align_up(_core.op_workspace(op, kernel, params))
         variants.append(Variant(kernel, 0, workspace, machine.step_s, seconds))

@@ -222,9 +222,9 @@ static void draw_sums(check_case *c, fx_conv_params *p) {
 
 /* What that kernel computes: few output channels, no residual, rows of some length. */
 static void draw_planar(check_case *c, fx_conv_params *p) {
-    p->group = 1, p->has_residual = 0;
+    p->group = 1;
     p->cin = p->cin_panel = p->cin_block = check_one_in(c, 4) ? check_int(c, 9, 40) : check_int(c, 1, 8);
-    p->cout = check_int(c, 1, 8);
+    p->cout = check_int(c, 1, FX_PLANAR_COLUMNS);
     p->w = check_one_in(c, 16) ? check_int(c, 500, 1200) : check_int(c, 1, 150);
     p->kw = check_one_in(c, 8) ? check_int(c, 20, 80) : p->kw;
     if (p->dh * p->sw * p->kh * p->cin > 400) /* rows of more than 2 MiB are left to others */
@@ -353,6 +353,27 @@ static const struct {
     {80, 160, 3, 32, 3, 1, 1, FX_CONV_IM2COL},
     {172, 264, 8, 8, 7, 1, 1, FX_CONV_IM2COL},
     {172, 264, 8, 8, 7, 1, 1, FX_CONV_PLANAR},
+    {128, 62, 12, 12, 7, 1, 1, FX_CONV_IM2COL},
+    {128, 62, 12, 12, 7, 1, 1, FX_CONV_DIRECT},
+    {128, 62, 12, 12, 7, 1, 1, FX_CONV_PLANAR},
+    {128, 62, 12, 12, 3, 1, 1, FX_CONV_IM2COL},
+    {128, 62, 12, 12, 3, 1, 1, FX_CONV_DIRECT},
+    {128, 62, 12, 12, 3, 1, 1, FX_CONV_PLANAR},
+    {128, 62, 12, 9, 3, 1, 1, FX_CONV_PLANAR},
+    {128, 62, 12, 9, 1, 1, 1, FX_CONV_PLANAR},
+    {128, 62, 12, 12, 1, 1, 1, FX_CONV_PLANAR},
+    {128, 62, 64, 12, 1, 1, 1, FX_CONV_PLANAR},
+    {128, 62, 32, 12, 3, 1, 1, FX_CONV_PLANAR},
+    {128, 62, 32, 8, 3, 1, 1, FX_CONV_PLANAR},
+    {128, 62, 32, 6, 3, 1, 1, FX_CONV_PLANAR},
+    {128, 62, 32, 12, 3, 1, 1, FX_CONV_DIRECT},
+    {128, 62, 64, 12, 1, 1, 1, FX_CONV_DIRECT},
+    {128, 62, 12, 12, 1, 1, 1, FX_CONV_DIRECT},
+    {28, 28, 32, 12, 3, 1, 1, FX_CONV_DIRECT},
+    {28, 28, 32, 12, 3, 1, 1, FX_CONV_PLANAR},
+    {128, 62, 8, 8, 3, 1, 1, FX_CONV_IM2COL},
+    {56, 56, 72, 12, 1, 1, 1, FX_CONV_DIRECT},
+    {56, 56, 64, 12, 1, 1, 1, FX_CONV_PLANAR},
     {172, 264, 8, 1, 5, 1, 1, FX_CONV_IM2COL},
     {172, 264, 8, 1, 5, 1, 1, FX_CONV_PLANAR},
     {172, 88, 32, 1, 5, 1, 1, FX_CONV_PLANAR},

@@ -13,13 +13,12 @@
 #include "sums.h"
 
 typedef struct workspace {
-    int64_t *tap_offset; /* floats from the first tap to each tap; DIRECT */
-    const float **a;     /* [taps][rows] */
-    float **c;           /* [rows] */
-    const float **r;     /* [rows] */
-    float *gathered;     /* IM2COL: [rows][kh][kw * cin], or [kh] strips */
-    float *panels;       /* of a unit, where they are not stored as floats */
-    fx_pairs pairs;      /* this or part where sums are int32 */
+    const float **a; /* [taps][rows] */
+    float **c;       /* [rows] */
+    const float **r; /* [rows] */
+    float *gathered; /* IM2COL: [rows][kh][kw * cin], or [kh] strips */
+    float *panels;   /* of a unit, where they are not stored as floats */
+    fx_pairs pairs;  /* this or part where sums are int32 */
     fx_part_tile part;
     int64_t size;
 } workspace;
@@ -69,7 +68,6 @@ static workspace workspace_at(void *base, const fx_kernels *k, uint32_t kernel, 
     const int64_t taps = gathers ? p->kh : (int64_t)p->kh * p->kw;
     int64_t at = 0;
     workspace s;
-    FX_TAKE(s.tap_offset, base, at, gathers ? 0 : taps);
     FX_TAKE(s.a, base, at, taps * k->mr);
     FX_TAKE(s.c, base, at, k->mr);
     FX_TAKE(s.r, base, at, k->mr);
@@ -290,16 +288,11 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
     walk w = {.call = call, .p = p, .s = workspace_at(call->workspace, k, call->kernel, p)};
     w.taps = (fx_tap_walk){.p = p, .kernel = call->kernel, .window = *win, .x = call->in[0], .y = call->out};
     w.taps.zeros = call->zeros, w.taps.r = p->has_residual ? call->in[1] : NULL;
-    w.taps.tap_offset = w.s.tap_offset, w.taps.gathered = w.s.gathered;
-    w.taps.a = w.s.a, w.taps.c = w.s.c, w.taps.r_row = w.s.r;
+    w.taps.gathered = w.s.gathered, w.taps.a = w.s.a, w.taps.c = w.s.c, w.taps.r_row = w.s.r;
     w.taps.is_run = p->x_sw == p->cin && p->dw == 1;
     w.taps.is_stepped = is_stepped(k, call->kernel, p);
     w.taps.is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
                        (int64_t)(p->ow - 1) * p->sw < p->w;
-    if (!gathers)
-        for (int ky = 0, t = 0; ky < p->kh; ky++)
-            for (int kx = 0; kx < p->kw; kx++, t++)
-                w.s.tap_offset[t] = (int64_t)ky * p->dh * p->x_sh + (int64_t)kx * p->dw * p->x_sw;
     fx_gemm g = {.a = w.s.a, .c = w.s.c, .r = w.taps.r ? w.s.r : NULL};
     g.a_step = w.taps.is_stepped ? (int64_t)p->sw * p->cin : 0;
     g.head = fx_panel_head(p->act);

@@ -1,4 +1,4 @@
-/* Convolution with few output channels: a panel of FX_NR channels would be mostly empty, so vectors hold pixels.
+/* Convolution with few output channels: much of a panel of FX_NR channels would be empty, so vectors hold pixels.
  *
  * The rows of the map that an output row sees stand in the workspace by channel, and by x modulo the stride, with zeros
  * beside the map; the next output row finds most of them there. An output row is computed in pieces, by channel as
@@ -30,7 +30,7 @@ static shape shape_of(const fx_conv_params *p) {
 
 int fx_conv_planar_fits(const fx_conv_params *p) {
     if (p->group != 1 || p->cout > FX_PLANAR_COLUMNS || p->cin > FX_GEMM_RUN || p->cin_block < p->cin ||
-        p->has_residual || p->sums != FX_DTYPE_F32)
+        p->sums != FX_DTYPE_F32)
         return 0;
     if (p->kh > 1024 || p->kw > 1024 || p->dh > 1024 || p->dw > 1024 || p->sw > 16)
         return 0;
@@ -46,6 +46,7 @@ typedef struct workspace {
     float *rows;     /* [rows][cin][sw][wide] */
     float *zeros;    /* [sw][wide] */
     float *y;        /* [cout][pixels] */
+    float *r;        /* [cout][pixels], or NULL: the residual */
     float *panel;
     int64_t bytes;
 } workspace;
@@ -60,6 +61,7 @@ static workspace workspace_at(void *base, const fx_conv_params *p) {
     FX_TAKE(s.rows, base, at, z.rows * p->cin * p->sw * z.wide);
     FX_TAKE(s.zeros, base, at, p->sw * z.wide);
     FX_TAKE(s.y, base, at, p->cout * z.pixels);
+    FX_TAKE(s.r, base, at, p->has_residual ? p->cout * z.pixels : 0);
     FX_TAKE(s.panel, base, at, fx_panels_room(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin * FX_NR, 1));
     s.bytes = at;
     return s;
@@ -131,10 +133,15 @@ static void point(const fx_call *call, const shape *z, const workspace *s, int64
     }
 }
 
-/* Output pixels [x0, x1) of a row, whose taps are pointed at. */
-static void run_piece(const fx_call *call, fx_planar *g, int64_t row, int64_t x0, int64_t x1) {
+/* Output pixels [x0, x1) of a row, whose taps are pointed at; `r` is room for their residual. */
+static void run_piece(const fx_call *call, fx_planar *g, float *r, int64_t row, int64_t x0, int64_t x1) {
     const fx_conv_params *p = &call->params->conv;
     g->pixels = (int32_t)fx_round_up(x1 - x0, FX_PLANAR_PIXELS);
+    if (p->has_residual) {
+        const float *from = (const float *)call->in[1] + row / p->oh * p->r_sn + row % p->oh * p->r_sh + x0 * p->r_sw;
+        turn(call->kernels, from, p->r_sw, r, g->y_row, x1 - x0, g->columns);
+        g->r = r;
+    }
     call->kernels->planar_f32(g);
     if (fx_finish_is_partial(p->act))
         fx_activate_rows(call->kernels, (fx_activation){p->act, p->alpha, p->beta}, g->y, g->columns, g->y_row,
@@ -166,7 +173,7 @@ fx_status fx_conv_planar_run(const fx_call *call, int threads, uint32_t u0, uint
         piece = item / high, batch = row / p->oh;
         const int64_t x0 = fx_cut_at(p->ow, z.pieces, piece);
         point(call, &z, &s, row, x0);
-        run_piece(call, &g, row, x0, fx_cut_at(p->ow, z.pieces, piece + 1));
+        run_piece(call, &g, s.r, row, x0, fx_cut_at(p->ow, z.pieces, piece + 1));
     }
     return FX_OK;
 }

@@ -24,26 +24,35 @@ static fx_seen_columns columns_from(const fx_conv_params *p, uint32_t kernel, in
     return set;
 }
 
-/* Pointers to the taps of the pixel whose first tap is at (iy, ix) of the map at x. */
-static void point_taps(fx_tap_walk *w, const float *x, int64_t iy, int64_t ix, int i, int rows) {
+/* Pointers to one tap of `pixels` pixels of a row: at column `at` of the map for the first one. */
+static void point_tap(fx_tap_walk *w, const float *row, int64_t at, int64_t pixels, const float **a) {
+    const fx_conv_params *p = w->p;
+    int64_t left = 0, right = pixels; /* outside these the tap is outside the map */
+    if (!row)
+        right = 0;
+    else if (at < 0 || at + (pixels - 1) * p->sw >= p->w) {
+        right = at < p->w ? fx_min64(fx_div_up(p->w - at, p->sw), pixels) : 0;
+        left = at < 0 ? fx_min64(fx_div_up(-at, p->sw), right) : 0;
+    }
+    w->leaves |= right - left < pixels;
+    for (int64_t i = 0; i < left; i++)
+        a[i] = w->zeros;
+    for (int64_t i = left; i < right; i++)
+        a[i] = row + (at + i * p->sw) * p->x_sw;
+    for (int64_t i = right; i < pixels; i++)
+        a[i] = w->zeros;
+}
+
+/* Pointers to the taps of `pixels` pixels of a row, as rows i.. of `rows`; the first tap of the first pixel is at
+ * (iy, ix) of the map at x. */
+static void point_taps(fx_tap_walk *w, const float *x, int64_t iy, int64_t ix, int64_t pixels, int i, int rows) {
     const fx_conv_params *p = w->p;
     const float **a = w->a + i;
-    const int inside =
-        iy >= 0 && iy + (int64_t)(p->kh - 1) * p->dh < p->h && ix >= 0 && ix + (int64_t)(p->kw - 1) * p->dw < p->w;
-    if (inside) {
-        const float *first = x + iy * p->x_sh + ix * p->x_sw;
-        const int taps = p->kh * p->kw;
-        for (int t = 0; t < taps; t++, a += rows)
-            *a = first + w->tap_offset[t];
-        return;
-    }
-    w->leaves = 1;
     for (int ky = 0; ky < p->kh; ky++) {
         const int64_t y = iy + (int64_t)ky * p->dh;
-        for (int kx = 0; kx < p->kw; kx++, a += rows) {
-            const int64_t at = ix + (int64_t)kx * p->dw;
-            *a = y >= 0 && y < p->h && at >= 0 && at < p->w ? x + y * p->x_sh + at * p->x_sw : w->zeros;
-        }
+        const float *row = y >= 0 && y < p->h ? x + y * p->x_sh : NULL;
+        for (int kx = 0; kx < p->kw; kx++, a += rows)
+            point_tap(w, row, ix + (int64_t)kx * p->dw, pixels, a);
     }
 }
 
@@ -169,8 +178,7 @@ void fx_taps_of_tile(fx_tap_walk *w, int rows) {
             for (int j = first; j < last; j++, ix += p->sw)
                 w->a[j] = x + iy * p->x_sh + ix * p->x_sw;
         else if (w->kernel == FX_CONV_DIRECT)
-            for (int j = first; j < last; j++, ix += p->sw)
-                point_taps(w, x, iy, ix, j, rows);
+            point_taps(w, x, iy, ix, last - first, first, rows);
         else
             for (int j = first; j < last; j++, ix += p->sw)
                 point_runs(w, x, iy, ix, j, rows);

@@ -16,7 +16,6 @@ typedef struct fx_tap_walk {
     fx_window window;
     const float *x, *r, *zeros;
     float *y;
-    int64_t *tap_offset;     /* from the first tap to each tap; DIRECT */
     const float **a;         /* [taps][rows] */
     float **c;               /* [rows] */
     const float **r_row;     /* [rows] */

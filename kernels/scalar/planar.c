@@ -17,7 +17,8 @@ void FX_SYMBOL(planar_f32)(const fx_planar *p) {
                             sums[terms / FX_GEMM_RUN % SETS] += run, run = 0;
                     }
             const float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+            const int64_t to = c * p->y_row + i;
             const float slope = p->finish.act == FX_ACT_PRELU ? p->w[FX_NR + c] : p->finish.lo;
-            p->y[c * p->y_row + i] = fx_finish_scalar(&p->finish, sum + run, NULL, slope);
+            p->y[to] = fx_finish_scalar(&p->finish, sum + run, p->r ? p->r + to : NULL, slope);
         }
 }

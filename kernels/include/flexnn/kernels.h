@@ -86,15 +86,16 @@ typedef struct fx_gconv {
 } fx_gconv;
 
 /* Neighbouring output pixels of a convolution with few output channels, whose vectors hold pixels:
- *     y[c * y_row + i] = finish(bias[c] + sum over ky < kh, kx < kw, q < cin of x[ky * cin + q][at[kx] + i] * w(ky, kx,
- * q, c)) for c < columns <= FX_PLANAR_COLUMNS, i < pixels, a multiple of FX_PLANAR_PIXELS. The panel is head floats as
- * in fx_gemm, then [ky][kx][q][FX_NR]. */
-#define FX_PLANAR_COLUMNS 8
+ *     y[c * y_row + i] = finish(bias[c] + r[c * y_row + i] + sum over ky < kh, kx < kw, q < cin of
+ *                                         x[ky * cin + q][at[kx] + i] * w(ky, kx, q, c))
+ * for c < columns <= FX_PLANAR_COLUMNS, i < pixels, a multiple of FX_PLANAR_PIXELS; r may be NULL. The panel is head
+ * floats as in fx_gemm, then [ky][kx][q][FX_NR]. */
+#define FX_PLANAR_COLUMNS 12
 #define FX_PLANAR_PIXELS 16
 typedef struct fx_planar {
     const float *const *x; /* [kh][cin] */
     const int32_t *at;     /* [kw] */
-    const float *w;
+    const float *w, *r;
     float *y;
     int64_t y_row;
     int32_t pixels, columns, kh, kw, cin, head;
