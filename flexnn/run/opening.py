@@ -61,6 +61,7 @@ def prepare(kind: str, *, measures: bool = True) -> None:
         from flexnn.measure import device  # noqa: F401
     if kind == "open":
         from flexnn.graph import passes  # noqa: F401 (the artifact has no templates yet)
+        from flexnn.graph.lower import common  # noqa: F401
 
         from . import open_shapes  # noqa: F401
     else:

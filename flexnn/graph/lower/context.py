@@ -273,8 +273,8 @@ LOWERINGS: Registry[Lowering] = Registry(
         "pooling": "AveragePool GlobalAveragePool GlobalMaxPool MaxPool",
         "reduction": "ArgMax ArgMax.u8 ArgMin CumProd CumSum GlobalLpPool GroupNormalization Hardmax"
         " InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization MeanVarianceNormalization"
-        " RMSNormalization ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum"
-        " ReduceSumSquare SimplifiedLayerNormalization Softmax",
+        " RMSNormalization ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin"
+        " ReduceProd ReduceSum ReduceSumSquare SimplifiedLayerNormalization Softmax",
         "resizing": "Resize Upsample",
         "selection": "OneHot Range Trilu",
         "attention": "Attention RotaryEmbedding flexnn.RotaryEmbedding",
