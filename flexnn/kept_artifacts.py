@@ -243,19 +243,22 @@ def _made(
 
 
 class _Guess:
-    """``heard``, which is also told what the model seems to be, while the process that makes its artifact begins."""
+    """``heard``, which is told sooner what the model seems to be: when the process that makes its artifact begins."""
 
     def __init__(self, model: str, heard: Heard) -> None:
         self._model, self._heard = model, heard
+        self._has_guessed = False
 
     def __call__(self, kind: str) -> None:
-        self._heard(kind)
+        if not self._has_guessed or kind == "bound":
+            self._heard(kind)
 
     def begun(self) -> None:
         """Tell it that shapes are open, if the file says so."""
         from flexnn.graph.open_inputs import has_open_inputs  # few sessions wait
 
-        if has_open_inputs(self._model):
+        if not self._has_guessed and has_open_inputs(self._model):
+            self._has_guessed = True
             self._heard("open")
 
 
