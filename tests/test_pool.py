@@ -454,6 +454,25 @@ def test_a_session_that_joins_where_all_have_room_has_no_curve_made(
     assert fastest.ms > 0
 
 
+def test_the_smallest_budget_is_looked_for_when_it_is_asked_for(
+    pool: Pool, artifacts: dict[str, str], wanted: dict[tuple[str, int], np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took most of the time in which a model of fixed shapes opened."""
+    asked: list[int] = []
+
+    def minimum(planner: Planner, found: Callable[[Planner], int] = vars(Planner)["minimum"].func) -> int:
+        asked.append(found(planner))
+        return asked[-1]
+
+    monkeypatch.setattr(Planner, "minimum", property(minimum))
+    pool.memory = "256MiB"
+    session = pool.open(artifacts["large"])
+    np.testing.assert_allclose(session.run(None, feed())[0], wanted["large", 1], rtol=1e-4, atol=1e-4)
+    assert not asked
+    assert pool.minimum_memory > least(artifacts["large"]) - (1 << 20)
+    assert asked
+
+
 def test_what_nobody_has_is_taken(artifacts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that gave back gets its weights again where there is room, however little time that saves."""
     monkeypatch.setattr(sharing, "LOOKS", 8)

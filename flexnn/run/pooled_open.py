@@ -153,7 +153,7 @@ class PooledOpenRun(OpenShapesRun):
         bases = self._bases
         if bases and bases != self._known[0]:
             self._known = bases, self._points(range(PARTS + 1))
-        return [self.smallest(), self._closed(), *(self._known[1] or [self.now])]
+        return [self.smallest(), self._closed(), *(self._seen or [self.now])]
 
     def _points(self, parts: Sequence[int]) -> list[Point]:
         """Return the points at some parts of the way to the fastest plans, for the stretches of the last run, all open
