@@ -459,8 +459,9 @@ def test_the_smallest_budget_is_looked_for_when_it_is_asked_for(
 ) -> None:
     """It took most of the time in which a model of fixed shapes opened."""
     asked: list[int] = []
+    found = vars(Planner)["minimum"].func
 
-    def minimum(planner: Planner, found: Callable[[Planner], int] = vars(Planner)["minimum"].func) -> int:
+    def minimum(planner: Planner) -> int:
         asked.append(found(planner))
         return asked[-1]
 
