@@ -1,4 +1,4 @@
-"""What an ONNX file says of its inputs' shapes, read without onnx."""
+"""Open shapes of inputs, which an ONNX file is asked for without onnx."""
 
 from __future__ import annotations
 
