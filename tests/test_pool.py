@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ import pytest
 from onnx import helper
 
 import flexnn
+from flexnn.planning import Plan, Planner
 from flexnn.pool import Pool, open_pool_for_tests
 from flexnn.run import pooled_open, sharing
 from flexnn.run.choosing import HALF_LIFE, Point, Rate, choose, cost
@@ -429,6 +430,48 @@ def test_slots_are_a_session_s_own(pool: Pool, artifacts: dict[str, str], tmp_pa
             for other in others:
                 other.run(None, feed())
     assert any(found.slot_bytes for found in branching._run._open._ready.values())  # type: ignore[attr-defined]
+
+
+def test_a_session_that_joins_where_all_have_room_has_no_curve_made(
+    pool: Pool, artifacts: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plans for smaller budgets, of which nobody needed one, were most of the time that opening a second model took."""
+    budgets: list[int | None] = []
+
+    def planned(self: Planner, memory: int | None, plan: Callable[..., Plan] = Planner.plan) -> Plan:
+        budgets.append(memory)
+        return plan(self, memory)
+
+    pool.memory = "256MiB"
+    first = pool.open(artifacts["open"])
+    first.run(None, feed())
+    monkeypatch.setattr(Planner, "plan", planned)
+    pool.open(artifacts["open"]).run(None, feed())
+    assert None in budgets
+    assert all(memory is None or memory > 128 << 20 for memory in budgets)  # the run's own has all that is left
+    fastest = pool._shared.seats[0].member.fastest()
+    assert fastest == pool._shared.seats[0].member.curve()[-1]._replace(memory=None)
+    assert fastest.ms > 0
+
+
+def test_the_smallest_budget_is_looked_for_when_it_is_asked_for(
+    pool: Pool, artifacts: dict[str, str], wanted: dict[tuple[str, int], np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took most of the time in which a model of fixed shapes opened."""
+    asked: list[int] = []
+    found = vars(Planner)["minimum"].func
+
+    def minimum(planner: Planner) -> int:
+        asked.append(found(planner))
+        return asked[-1]
+
+    monkeypatch.setattr(Planner, "minimum", property(minimum))
+    pool.memory = "256MiB"
+    session = pool.open(artifacts["large"])
+    np.testing.assert_allclose(session.run(None, feed())[0], wanted["large", 1], rtol=1e-4, atol=1e-4)
+    assert not asked
+    assert pool.minimum_memory > least(artifacts["large"]) - (1 << 20)
+    assert asked
 
 
 def test_what_nobody_has_is_taken(artifacts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

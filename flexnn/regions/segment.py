@@ -15,7 +15,6 @@ from flexnn.graph.evaluate import EVALUATORS
 from flexnn.graph.ir import DTYPE_NAMES, Array, Graph, GraphError, Shape, Weight
 from flexnn.graph.lower import Const, UnknownValueError, array_const
 from flexnn.graph.model import ModelNode
-from flexnn.graph.passes import run_passes
 from flexnn.quick_dataclass import quick_dataclass
 
 from .inline import AgainError, ApartError, condition, inline, may_inline
@@ -367,6 +366,8 @@ def _finished(
             makes.append(name)
     if not makes:
         return Segment(region, done, Graph(), [], [], constants, aliases, consumed)
+    from flexnn.graph.passes import run_passes  # segments of templates do without
+
     binder.set_outputs(makes)
     packed = run_passes(graph, precision=region.precision, only_weighs=region.only_weighs)
     return Segment(region, done, packed, feeds, makes, constants, aliases, consumed)

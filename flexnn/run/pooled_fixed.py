@@ -31,12 +31,13 @@ class PooledFixedRun(FixedRun):
         self._take(file, options)
         self._shared, self._engine, self.threads = shared, shared.engine, shared.engine.threads
         self._seat = Seat(shared, self)
-        self._plan_first()
-        self._smallest = self._point(self._planner.plan(self._planner.minimum))
-        self._fastest: Point | None = None
+        plan = self._plan_first()
+        self._fastest = self._point(plan, None)
+        self._smallest: Point | None = None
+        """None: nobody has asked; finding it takes most of the time of opening."""
         self._curve: list[Point] = []
-        self._bound = Bound(self._planner.plan(self._planner.minimum), None, None)
-        self.now = self._smallest
+        self._bound = Bound(plan, None, None)
+        self.now = self._fastest
         self._planner.rest()
         shared.join(self._seat)
 
@@ -49,7 +50,7 @@ class PooledFixedRun(FixedRun):
                 self._parts.measure(self._graph, arena, lack)
         setting = self._options.setting(self._machine, self._file.io_align)
         self._planner = Planner(self._graph, setting, groups=self._options.groups)
-        return self._planner.plan(self._planner.minimum)
+        return self._planner.plan(None)
 
     def _arena_to_measure(self) -> int:
         setting = self._options.setting(self._machine, self._file.io_align)
@@ -72,12 +73,13 @@ class PooledFixedRun(FixedRun):
 
     def smallest(self) -> Point:
         """Return the point that takes least."""
+        if self._smallest is None:
+            self._smallest = self._point(self._planner.plan(self._planner.minimum))
+            self._planner.rest()
         return self._smallest
 
     def fastest(self) -> Point:
         """Return the point without a limit."""
-        if self._fastest is None:
-            self._fastest = self._point(self._planner.plan(None), None)
         return self._fastest
 
     def curve(self) -> Sequence[Point]:
@@ -85,7 +87,7 @@ class PooledFixedRun(FixedRun):
         if not self._curve:
             least, most = self._planner.minimum, self._planner.plan(None).session_bytes
             between = [least + (most - least) * part // PARTS for part in range(1, PARTS)] if most > least else []
-            self._curve = [self._smallest, *(self._point(self._planner.plan(m)) for m in between), self.fastest()]
+            self._curve = [self.smallest(), *(self._point(self._planner.plan(m)) for m in between), self.fastest()]
             self._planner.rest()
         return self._curve
 

@@ -33,6 +33,10 @@ NEAR = 16
 """Part of the pinned bytes by which a choice may differ from what is open, which then stays."""
 
 
+def _between(least: int, full: int, part: int) -> int:
+    return least + max(full - least, 0) * part // PARTS
+
+
 class PooledOpenRun(OpenShapesRun):
     """The ``Run`` of a model of open shapes in a pool."""
 
@@ -55,6 +59,8 @@ class PooledOpenRun(OpenShapesRun):
         self._is_inside = False
         self._known: tuple[list[Base | None], list[Point]] = [], []
         """Points of the last run's stretches, and what they were for."""
+        self._fastest: tuple[list[Base | None], list[Point]] = [], []
+        """The last of them, which is all that is asked for where the pool has room for everything."""
         shared.seats.append(self._seat)
         try:
             memory = shared.left_bytes(self._seat)
@@ -112,7 +118,7 @@ class PooledOpenRun(OpenShapesRun):
 
     def _ms_of(self, pinned: int) -> float:
         """Return the time of a run with so many bytes pinned."""
-        return min((point.ms for point in self._known[1] if point.pinned <= pinned), default=self._slowest_ms)
+        return min((point.ms for point in self._seen if point.pinned <= pinned), default=self._slowest_ms)
 
     def smallest(self) -> Point:
         """Return the point that takes least: nothing is open or kept."""
@@ -124,21 +130,35 @@ class PooledOpenRun(OpenShapesRun):
 
     def fastest(self) -> Point:
         """Return the point without a limit: runs at other shapes than the last one's may take more."""
-        return self.curve()[-1]._replace(memory=None)
+        bases = self._bases
+        if bases and bases not in (self._known[0], self._fastest[0]):
+            self._fastest = bases, self._points([PARTS])
+        points = self._fastest[1] if bases and bases != self._known[0] else self._seen
+        return (points or [self.now])[-1]._replace(memory=None)
+
+    @property
+    def _bases(self) -> list[Base | None]:
+        return [segment.base for segment in segments_of(self._open.usual)]
+
+    @property
+    def _seen(self) -> list[Point]:
+        return self._known[1] or self._fastest[1]
 
     @property
     def _slowest_ms(self) -> float:
-        return max((point.ms for point in self._known[1]), default=0.0)
+        return max((point.ms for point in self._seen), default=0.0)
 
     def curve(self) -> Sequence[Point]:
         """Return points to choose from, the smallest first."""
-        bases = [segment.base for segment in segments_of(self._open.usual)]
+        bases = self._bases
         if bases and bases != self._known[0]:
-            self._known = bases, self._points()
-        return [self.smallest(), self._closed(), *(self._known[1] or [self.now])]
+            self._known = bases, self._points(range(PARTS + 1))
+        return [self.smallest(), self._closed(), *(self._seen or [self.now])]
 
-    def _points(self) -> list[Point]:
-        """Return the points of budgets for the stretches of the last run, all open together."""
+    def _points(self, parts: Sequence[int]) -> list[Point]:
+        """Return the points at some parts of the way to the fastest plans, for the stretches of the last run, all open
+        together.
+        """
         usual = self._open.usual
         segments = [segment for segment in segments_of(usual) if segment.base is not None]
         if not segments:
@@ -148,12 +168,11 @@ class PooledOpenRun(OpenShapesRun):
         planners = [Planner(segment.base.graph, store.setting) for segment in segments if segment.base is not None]
         fulls = [planner.plan(None).session_bytes for planner in planners]
         points = []
-        for part in range(PARTS + 1):
+        for part in parts:
             pinned = shared = 0
             ms = 0.0
             for planner, full in zip(planners, fulls, strict=True):
-                least = planner.minimum
-                plan = planner.plan(least + max(full - least, 0) * part // PARTS if part < PARTS else None)
+                plan = planner.plan(None if part == PARTS else _between(planner.minimum, full, part))
                 pinned += align_up(plan.arena_bytes - plan.working_bytes, align)
                 shared = max(shared, align_up(plan.working_bytes, align))
                 ms += plan.predicted_ms

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexnn import _core
-from flexnn.graph.ir import Array
+from flexnn.graph.ir import Array, GraphError
 from flexnn.planning.types import LINE, align_up
 from flexnn.quick_dataclass import quick_dataclass
 from flexnn.regions import Stretch
 from flexnn.regions.tape import Kind, Tape
+from flexnn.units import SIZE_MAX
 
 from .bound_segment import BoundSegment
 from .holding import Loop, loops_of
@@ -185,7 +186,7 @@ def ready(stretch: Stretch, segments: list[BoundSegment]) -> ReadyStretch:
 
 def _slots(tape: Tape, own: int, more: int) -> tuple[list[tuple[int, ...]], int]:
     """Return the records of a tape's slots, and the bytes of those in the arena. Buffers from number ``own`` on follow
-    ``more`` others that the tape does not know.
+    ``more`` others that the tape does not know. Raises GraphError for more bytes than there can be.
     """
     rows: list[tuple[int, ...]] = []
     spans = tape.lifetimes()
@@ -197,7 +198,10 @@ def _slots(tape: Tape, own: int, more: int) -> tuple[list[tuple[int, ...]], int]
     numbers = sorted((i for i in spans if tape.slots[i].nbytes), key=lambda i: -tape.slots[i].nbytes)
     if not numbers:
         return rows, 0
-    sizes = np.array([align_up(tape.slots[i].nbytes, LINE) for i in numbers], np.int64)
+    aligned = [align_up(tape.slots[i].nbytes, LINE) for i in numbers]
+    if sum(aligned) > SIZE_MAX:
+        raise GraphError(f"values of this part of the model take {sum(aligned)} bytes, which no machine has")
+    sizes = np.array(aligned, np.int64)
     first = np.array([spans[i][0] for i in numbers], np.int32)
     last = np.array([spans[i][1] for i in numbers], np.int32)
     address = np.zeros(len(numbers), np.int64)

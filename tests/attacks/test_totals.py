@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
+from bench.models.tiny import control
 from flexnn._core import crc32c
 from flexnn.artifact.format import HEADER_BYTES, Header, page_up
 from flexnn.artifact.section import PARSED_BYTES_MAX
@@ -116,6 +118,7 @@ KEPT = 2 << 20
 SHAPES = """
 import random, sys
 import numpy as np
+import onnx
 import flexnn, flexnn.run.open_shapes
 flexnn.run.open_shapes.KEPT_BYTES_MAX = {most}
 def resident():
@@ -156,3 +159,19 @@ def test_400_shapes_in_turn(tmp_path: Path, memory: int | None) -> None:
     else:
         assert max(first, then, last) <= memory
         assert max(start, after, end) <= memory + (1 << 20)
+
+
+@pytest.mark.parametrize("times", [1 << 50, 1 << 58, 1 << 62])
+def test_a_loop_of_more_turns_than_there_are_bytes(times: int, tmp_path: Path) -> None:
+    """Its outputs grow by a number each turn: placing so many bytes overflowed."""
+    model = onnx.ModelProto.FromString(control())
+    del model.graph.node[:2]  # which count the turns by the input's rows
+    model.graph.initializer.append(numpy_helper.from_array(np.array(times), "times"))
+    onnx.save(model, tmp_path / "model.onnx")
+    flexnn.compile(tmp_path / "model.onnx", tmp_path / "model.flexnn")
+    for memory in (None, "64MiB"):
+        with (
+            flexnn.Session(tmp_path / "model.flexnn", memory) as session,
+            pytest.raises(flexnn.GraphError, match="which no machine has"),
+        ):
+            session.run(None, {"x": np.ones((2, 4), np.float32)})

@@ -259,6 +259,24 @@ OWN = "flexnn."
 LOWERINGS: Registry[Lowering] = Registry(
     __package__,
     {
+        "convolution": "Conv",
+        "elementwise": "Abs Acos Acosh Add Asin Asinh Atan Atanh BatchNormalization Cast CastLike Ceil Celu Clip Cos"
+        " Cosh Div Dropout Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity LeakyRelu Log Max Mean Min Mish"
+        " Mod Mul Neg PRelu Pow Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt"
+        " Sub Sum SwiGLU Swish Tan Tanh ThresholdedRelu",
+        "indexing": "Compress.count Compress.slices GatherElements GatherND NonMaxSuppression.rows NonZero.count"
+        " NonZero.indices ReverseSequence Scatter ScatterElements ScatterND TopK Unique.first Unique.groups"
+        " Unique.members",
+        "linear": "Gemm MatMul flexnn.MatMul flexnn.RoundedMatMul",
+        "logic": "And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Equal Greater GreaterOrEqual IsInf IsNaN"
+        " Less LessOrEqual Not Or Where Xor",
+        "pooling": "AveragePool GlobalAveragePool GlobalMaxPool MaxPool",
+        "reduction": "ArgMax ArgMax.u8 ArgMin CumProd CumSum GlobalLpPool GroupNormalization Hardmax"
+        " InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization MeanVarianceNormalization"
+        " RMSNormalization ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin"
+        " ReduceProd ReduceSum ReduceSumSquare SimplifiedLayerNormalization Softmax",
+        "resizing": "Resize Upsample",
+        "selection": "OneHot Range Trilu",
         "attention": "Attention RotaryEmbedding flexnn.RotaryEmbedding",
         "columns": "Col2Im",
         "coupling": "flexnn.Couple",
