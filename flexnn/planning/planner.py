@@ -23,6 +23,7 @@ from .types import Costs
 from .variant_planner import VariantPlanner
 
 if TYPE_CHECKING:
+    from .band_search import Searched
     from .bands import Form, Ways
     from .best import Best
     from .decisions import Decisions
@@ -87,10 +88,14 @@ class Planner:
     everything can be pinned; "auto" takes groups where they are predicted to be faster.
     """
 
-    def __init__(self, graph: Graph, setting: Setting, *, groups: Groups = None) -> None:
+    def __init__(
+        self, graph: Graph, setting: Setting, *, groups: Groups = None, searched: Searched | None = None
+    ) -> None:
+        """``searched``: what another planner's searches for bands have found."""
         if groups is not None:
             setting = setting._replace(overhead=with_groups(setting.overhead))
         self._graph, self._setting, self._groups = graph, setting, groups
+        self._searched = searched
         self._has_tables = any(node.op in GATHERS and stored_table(graph, node) for node in graph.nodes)
         self._unlimited: VariantPlanner | None = None
         """Planner of the last plan, if that had no limit."""
@@ -119,7 +124,7 @@ class Planner:
     def _ways(self) -> Ways:
         from .bands import Ways  # plans without a limit do without
 
-        return Ways(self._graph, self._whole.costs, self._costs_of)
+        return Ways(self._graph, self._whole.costs, self._costs_of, self._searched)
 
     def _forget(self) -> None:
         """Free what several forms are made from: sessions keep planners."""
@@ -130,6 +135,7 @@ class Planner:
         """Free the forms of the graph that are written out: a session that runs keeps what makes them again."""
         self._forget()
         self._written.clear()
+        self._searched = None
 
     @cached_property
     def _forms(self) -> list[Form]:
