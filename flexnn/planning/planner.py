@@ -258,22 +258,21 @@ class Planner:
         return tightest
 
     def _forms_within(self, memory: int, best: Best) -> Iterator[AnyForm]:
-        """Yield forms that fit beside the tightest: the one that repeats the least, the next one where that has no room
-        to load ahead, and the next one that has; and the first ones that make maps again for late readers, whose walks
-        are others. ``best``: the best plan so far.
+        """Yield forms that fit beside the tightest: those that repeat the least, one more where the first of them has
+        no room to load ahead; and the first ones that make maps again for late readers, whose walks are others.
+        ``best``: the best plan so far.
         """
         if self._tight is not None:
-            milder, planned, within, room = self._forms[:0:-1], 0, memory, int(memory / MILDER_ROOM)
-            others = [form for form in milder if form.makes_again]
+            milder, room = self._forms[:0:-1], int(memory / MILDER_ROOM)
+            others, left = [form for form in milder if form.makes_again], MILDER_MAX
             for form in milder:
-                if planned == MILDER_MAX or best.is_slower(form):
+                if not left or best.is_slower(form):
                     break
-                if self._may_fit(form, within) and self._paired_of(form) <= within:
-                    needed = int(self._paired_of(form))
-                    if within == memory and needed > room:
-                        within = needed
-                    else:
-                        planned, within = planned + 1, room
+                if self._may_fit(form, memory) and self._paired_of(form) <= memory:
+                    is_first = left == MILDER_MAX
+                    left -= 1
+                    if is_first and self._paired_of(form) > room:
+                        left, room = MILDER_MAX, memory
                     others = [other for other in others if other != form]
                     yield form
             fit = (form for form in others if self._may_fit(form, memory) and self._paired_of(form) <= memory)
