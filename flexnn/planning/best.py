@@ -58,9 +58,11 @@ class Best:
                 self.plan, self.form, self._fastest_ms = made, form, variant.fastest_ms
         self._known = []
 
-    def is_slower(self, form: AnyForm) -> bool:
-        """Whether a form that is not written is sure to be slower than the best plan, by what it computes more."""
+    def is_slower(self, form: AnyForm, unsure: float = 0.0) -> bool:
+        """Whether a form that is not written is sure to be slower than the best plan, by what it computes more;
+        ``unsure``: work that it may not have.
+        """
         if self.plan is None or self._planner.spills:
             return False
-        more = form.work - (0 if self.form is None else self.form.work)
+        more = form.work - (0 if self.form is None else self.form.work) - unsure
         return self._fastest_ms + MORE_WORK * more * self._planner.whole.fastest_ms >= self.plan.predicted_ms

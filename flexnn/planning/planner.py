@@ -53,6 +53,8 @@ MILDER_MAX = 3
 """Most forms that repeat less than the tightest, of which one budget's plans are made: with two, more memory was
 predicted up to 2.6 % slower where a form that repeats less fitted for the first time.
 """
+UNSURE_WORK = 0.02
+"""Work of forms that make maps again, as a fraction of the graph's, by which it may be wrong."""
 MILDER_ROOM = 1.08
 """Memory as a multiple of a form's smallest budget, from which on it has room to load ahead: near that budget a form
 that repeats more, but needs less, may be faster.
@@ -276,7 +278,7 @@ class Planner:
                     others = [other for other in others if other != form]
                     yield form
             fit = (form for form in others if self._may_fit(form, memory) and self._paired_of(form) <= memory)
-            yield from (form for form in islice(fit, MILDER_MAX) if not best.is_slower(form))
+            yield from (form for form in islice(fit, MILDER_MAX) if not best.is_slower(form, UNSURE_WORK))
         if self._spilling is not None:
             if self._tight is not None and self._minimum_of(self._tight) <= memory:
                 yield self._tight
