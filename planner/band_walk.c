@@ -111,9 +111,9 @@ static bool find_rows(fx_walk *w, int64_t band) {
     for (int64_t i = w->last; i >= w->first; i--) {
         const fx_band_use *out = fx_uses_of(w, i);
         const fx_band_span wanted = of_view(out, w->want[out->root]);
-        const int64_t share = out->height * (band + 1) / w->bands;
         fx_band_span rows = wanted;
         if (!w->inner[out->root]) {
+            const int64_t share = out->height * (band + 1) / w->bands;
             rows = (fx_band_span){w->done[i], wanted.high > share && wanted.low < wanted.high ? wanted.high : share};
             rows.high = rows.high < rows.low ? rows.low : rows.high;
         } else
@@ -187,7 +187,7 @@ static void add_work(const fx_walk *w, double *work) {
             (double)w->g->nodes[i].work * (double)(w->rows[i].high - w->rows[i].low) / (double)w->g->nodes[i].height;
 }
 
-bool fx_walk_bands(fx_walk *w, int64_t from, int64_t to, int64_t *most, double *work, int64_t *rows) {
+bool fx_walk_bands(fx_walk *w, int64_t from, int64_t to, int64_t enough, int64_t *most, double *work, int64_t *rows) {
     for (int64_t i = w->first; i <= w->last; i++)
         w->done[i] = w->g->nodes[i].height * from / w->bands;
     *most = 0, *work = 0;
@@ -197,6 +197,8 @@ bool fx_walk_bands(fx_walk *w, int64_t from, int64_t to, int64_t *most, double *
             return false;
         const int64_t bytes = most_bytes(w);
         *most = bytes > *most ? bytes : *most;
+        if (*most > enough)
+            return true;
         fx_pairs_follow(w);
         if (!from || band > from)
             add_work(w, work);

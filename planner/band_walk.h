@@ -56,8 +56,9 @@ void fx_walk_free(fx_walk *w);
 bool fx_walk_begin(fx_walk *w, int64_t first, int64_t last);
 
 /* Walks some bands after each other; false where they cannot be: a row would be overwritten before it is read. *most:
- * bytes of the neediest node, apart from what lives around the walk. Fills rows, if there is room for them. */
-bool fx_walk_bands(fx_walk *w, int64_t from, int64_t to, int64_t *most, double *work, int64_t *rows);
+ * bytes of the neediest node, apart from what lives around the walk. Ends where they are more than `enough`: the work
+ * and what pairs take are not known then. Fills rows, if there is room for them. */
+bool fx_walk_bands(fx_walk *w, int64_t from, int64_t to, int64_t enough, int64_t *most, double *work, int64_t *rows);
 
 /* Bytes of the activations that live while nodes are walked, apart from inner roots. */
 int64_t fx_walk_around(const fx_band_graph *g, int64_t first, int64_t last);

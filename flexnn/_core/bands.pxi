@@ -31,7 +31,7 @@ cdef class _BandGraph:
 
 def bands_find(tables, limits, enough, worst, barred, memo=None):
     """fx_bands_find: (first, last, bands, need_bytes, added_work, pairs) of the best bands around node ``worst``, None
-    where there are none. ``tables``: nodes, uses, roots; ``limits``: the integers of fx_band_limits; ``barred``: a byte
+    where there are none; and the least work that was refused. ``tables``: nodes, uses, roots; ``limits``: the integers of fx_band_limits; ``barred``: a byte
     for each node; ``memo``: zeros (int64 [a power of two, 4]), which the searches of one graph share. A pair is (root
     that ends, root that grows, shift, bytes)."""
     cdef _BandGraph graph = _BandGraph(*tables)
@@ -55,9 +55,9 @@ def bands_find(tables, limits, enough, worst, barred, memo=None):
     if status != FX_OK:
         raise MemoryError("bands")
     if not pairs.choice.bands:
-        return None
-    told = _told_pairs(pairs.pairs, pairs.count)
-    return pairs.choice.first, pairs.choice.last, pairs.choice.bands, pairs.choice.need_bytes, pairs.choice.added_work, told
+        return None, pairs.refused_work
+    told, found = _told_pairs(pairs.pairs, pairs.count), pairs.choice
+    return (found.first, found.last, found.bands, found.need_bytes, found.added_work, told), pairs.refused_work
 
 
 def bands_rows(tables, first, last, bands, may_pair, rows):

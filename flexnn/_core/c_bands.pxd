@@ -51,6 +51,7 @@ cdef extern from "flexnn/bands.h" nogil:
         fx_band_choice choice
         fx_band_pair *pairs
         int64_t count
+        int64_t refused_work
 
     ctypedef struct fx_band_memo:
         pass

@@ -48,6 +48,8 @@ ENOUGH = 1.02
 """Memory as a multiple of the least that bands could need, within which the cheapest bands are chosen."""
 COSTS_MAX = 0.05, 0.4
 """Largest fractions of the graph's multiplications and reading that a walk may repeat; each is tried."""
+NEVER = (1 << 63) - 1
+"""Work that is refused where none is."""
 NEED = 5
 """Column of the bytes that a node needs, in the table of nodes."""
 MEMO, MEMO_MAX, MEMO_ROW, MEMO_PART = 1 << 13, 1 << 15, 32, 16
@@ -127,6 +129,22 @@ class _Kind(NamedTuple):
     """A walk that is too short for its neighbour is replaced."""
 
 
+_Run: TypeAlias = tuple[int, int, bool, _Kind]
+"""What walks are chosen by: most nodes of one, bytes that nodes need not fall below, whether the first walk spares all
+of the neediest nodes, and the kind.
+"""
+
+
+class _Known(NamedTuple):
+    """What a search that may repeat less work has found."""
+
+    found: Found
+    work: int
+    """Work that it was allowed to repeat in a walk."""
+    refused: int
+    """Least work that it was refused: who is allowed less than that, and no less than it was, finds the same."""
+
+
 class Search:
     """Search for the walks of a graph whose memory, with that of its nodes, is the least."""
 
@@ -137,18 +155,23 @@ class Search:
         memo: I64 | None = None,
         *,
         regions_max: int = REGIONS_MAX,
+        known: dict[_Run, _Known] | None = None,
     ) -> None:
         """``memo``: of another search of the same tables (``new_memo``), which makes this one faster; ``regions_max``:
-        most walks.
+        most walks; ``known``: what another one for as many walks at most has found, and what this one will.
         """
         nodes = tables[0].tolist()
         self._regions_max = regions_max
         self._memo = new_memo() if memo is None else memo
-        self._plain: dict[tuple[object, ...], _Walk | None] = {}
-        self._stuck: dict[tuple[int, int, bool, bool], tuple[_Chosen, int, int]] = {}
-        """Walks chosen where nothing but to replace one was left, the bytes reached, and the step: a search that
-        replaces goes on from there.
+        self._plain: dict[tuple[object, ...], tuple[_Walk | None, int]] = {}
+        """Walks that were found, with the least work that was refused."""
+        self._stuck: dict[tuple[int, int, bool, bool], tuple[_Chosen, int, int, int]] = {}
+        """Walks chosen where nothing but to replace one was left, the bytes reached, the step, and the least work that
+        was refused: a search that replaces goes on from there.
         """
+        self._known: dict[_Run, _Known] = {} if known is None else known
+        self._refused = NEVER
+        """Least work that was refused since these walks began to be chosen."""
         self._tables, self._images, self._needs = tables, [node[3] for node in nodes], [node[5] for node in nodes]
         self._roots: list[list[int]] = tables[2].tolist()
         between = bytes_between(self._roots, len(nodes))
@@ -192,13 +215,22 @@ class Search:
         return Found(most, most, self._needs.index(most), 0, [])
 
     def _walks(self, nodes_max: int, floor: int, is_wide: bool, kind: _Kind) -> Found:
+        """Return what ``_choose`` does, which may be known."""
+        run = nodes_max, floor, is_wide, kind
+        known = self._known.get(run)
+        if known is None or not known.work <= self._work_max < known.refused:
+            known = self._known[run] = _Known(self._choose(*run), self._work_max, self._refused)
+        return known.found
+
+    def _choose(self, nodes_max: int, floor: int, is_wide: bool, kind: _Kind) -> Found:
         """Return walks that bring one neediest node after the other near the least that any walk of it needs, or to
         ``floor`` bytes. No walk need be better than the ones before it. ``is_wide``: the first of them spares all of
         the neediest nodes as far as one walk can.
         """
         now = _Chosen(self._needs, [], self._needs, bytes(len(self._needs)), max(self._needs, default=0), False)
         run, ends = (nodes_max, floor, is_wide, kind.pairs), self._ends
-        now, reached, begun = self._stuck[run] if kind.joins and run in self._stuck else (now, floor, 0)
+        start = now, floor, 0, NEVER
+        now, reached, begun, self._refused = self._stuck.get(run, start) if kind.joins else start
         stuck = 2 * self._regions_max if now.needs else 0
         for step in range(begun, stuck):
             worst, most = now.needs.index(now.most), now.most
@@ -209,8 +241,11 @@ class Search:
             closed = bytes(map(or_, now.barred, ends)) if is_wide else now.barred
             key = limits, is_first, worst, closed
             if key not in self._plain:  # a search with maps that grow over others begins as one without
-                self._plain[key] = self._find(self._tables, (*limits, is_first, 0), worst, closed)
-            found = self._plain[key]
+                before, self._refused = self._refused, NEVER
+                self._plain[key] = self._find(self._tables, (*limits, is_first, 0), worst, closed), self._refused
+                self._refused = before
+            found, refused = self._plain[key]
+            self._refused = min(self._refused, refused)
             after = now if found is None else self._with(now, found)
             below = int(WORTH_WALK * (most if found is None else max(found.need, 0) + self._added(found) * NODE_BYTES))
             if kind.pairs and below > reached:
@@ -228,7 +263,7 @@ class Search:
                     break
             now, reached = after, max(reached, found.need)
         if not kind.joins:
-            self._stuck[run] = now, reached, stuck
+            self._stuck[run] = now, reached, stuck, self._refused
         added = sum(map(self._added, now.walks))
         regions = [Region(*walk[:3], int(bool(walk.pairs))) for walk in now.walks]
         worst = now.needs.index(now.most) if now.needs else 0
@@ -261,7 +296,8 @@ class Search:
         worst: int,
         closed: bytes,
     ) -> _Walk | None:
-        found = _core.bands_find(tables, limits, ENOUGH, worst, closed, self._memo)
+        found, refused = _core.bands_find(tables, limits, ENOUGH, worst, closed, self._memo)
+        self._refused = min(self._refused, refused)
         return None if found is None else _Walk(*found[:5], tuple(Pair(*pair) for pair in found[5]))
 
     def _joined(self, limits: tuple[int, int, int, int, int], now: _Chosen) -> tuple[_Walk | None, _Walk | None]:
@@ -301,8 +337,30 @@ def found_in(
 ) -> Iterator[Found]:
     """Yield good walks of a graph, of each cost; ``regions_max``: most walks at once; ``joins``: see Search.all."""
     memo, seen = new_memo(max(node[NEED] for node in tables[0].tolist())), set[tuple[int, int]]()
+    known: dict[_Run, _Known] = {}
     for cost in costs:
-        for found in Search(tables, cost, memo, regions_max=regions_max).all(joins=joins):
+        for found in Search(tables, cost, memo, regions_max=regions_max, known=known).all(joins=joins):
             if (found.nbytes, found.work) not in seen:  # dozens of walks, found again with most limits, would take room
                 seen.add((found.nbytes, found.work))
                 yield found
+
+
+class Searched:
+    """What searches have found, by the tables of their graphs: a session that measures the machine between two planners
+    searches once. Small, as the machine is measured beside it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], list[tuple[Found, bytes]]] = {}
+
+    def found_in(self, tables: Tables, costs: Sequence[float] = COSTS_MAX) -> Iterator[Found]:
+        """Yield good walks of a graph, as ``found_in`` does."""
+        key = (*costs, *(hash(table.tobytes()) for table in tables))
+        if key not in self._known:
+            found = found_in(tables, costs=costs)
+            self._known[key] = [
+                (each._replace(regions=[]), np.array(each.regions, np.int32).tobytes()) for each in found
+            ]
+        for each, regions in self._known[key]:
+            rows = np.frombuffer(regions, np.int32).reshape(-1, len(Region._fields)).tolist()
+            yield each._replace(regions=[Region(*row) for row in rows])

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from flexnn.graph.ir import Graph
 
 from .apart import apart, sums_apart
-from .band_search import BANDS_MAX, COSTS_MAX, NODE_BYTES, REGIONS_MAX, WORTH_PAIRS, Found, Tables, found_in
+from .band_search import BANDS_MAX, COSTS_MAX, NODE_BYTES, REGIONS_MAX, WORTH_PAIRS, Found, Searched, Tables
 from .band_tables import BandTables, SeenRows, Walks, waits_for_whole
 from .banding import Region, written
 from .costs import lives_of
@@ -128,7 +128,7 @@ def _pool(ways: Ways, wanted: int) -> Iterator[tuple[Found, int]]:
     """Yield good walks of all graphs that are searched, with what these graphs add themselves."""
     for index, way in ways.all(wanted):
         added = (way.graph.added - ways.graph.added) * NODE_BYTES
-        for found in found_in(way.tables):
+        for found in ways.searched.found_in(way.tables):
             yield found._replace(nbytes=found.nbytes + added, work=found.work + way.work), index
 
 
@@ -142,7 +142,7 @@ def _late(ways: Ways, once: int, beside: int) -> list[tuple[Found, int]]:
     added = (way.graph.added - ways.graph.added) * NODE_BYTES
     pool = [
         (found._replace(nbytes=found.nbytes + added, work=found.work + way.work), LATE)
-        for found in found_in(way.tables, costs=COSTS_MAX[-1:])
+        for found in ways.searched.found_in(way.tables, COSTS_MAX[-1:])
     ]
     pool = _without_pairs(pool, beside) or pool
     least = min((found.nbytes for found, _ in pool), default=once)
@@ -223,10 +223,19 @@ def _way(graph: Graph, costs_of: Callable[[Graph], Costs], seen: SeenRows) -> Wa
 
 
 class Ways:
-    """Graphs that are searched in place of one whose costs are known. ``costs_of`` computes costs."""
+    """Graphs that are searched in place of one whose costs are known. ``costs_of`` computes costs; ``searched``: what
+    another planner's searches have found.
+    """
 
-    def __init__(self, graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        costs: Costs,
+        costs_of: Callable[[Graph], Costs],
+        searched: Searched | None = None,
+    ) -> None:
         self.graph, self._costs_of = graph, costs_of
+        self.searched = searched or Searched()
         self._seen: SeenRows = {}
         self._first = Way(graph, costs, *BandTables(seen=self._seen).of(graph, costs))
         self._kept: dict[int, Way] = {}

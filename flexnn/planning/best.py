@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ class Best:
         self.memory, self.room = memory, room
         self.plan: Plan | None = None
         self.form: AnyForm | None = None
-        self.bound_ms, self.spent_ms = math.inf, 0.0
+        self.bound_ms = math.inf
         self._planner = planner
         self._known: list[tuple[float, AnyForm | None]] = []
         self._fastest_ms = 0.0
@@ -54,16 +53,16 @@ class Best:
                 continue
             variant = self._planner.variant(form)
             known_ms = math.inf if self.plan is None else self.plan.predicted_ms
-            started = time.perf_counter_ns()
             made = variant.better_plan(self._room_of(variant), known_ms)
-            self.spent_ms += (time.perf_counter_ns() - started) / 1e6 if made is None else made.plan_ms
             if made is not None:
                 self.plan, self.form, self._fastest_ms = made, form, variant.fastest_ms
         self._known = []
 
-    def is_slower(self, form: AnyForm) -> bool:
-        """Whether a form that is not written is sure to be slower than the best plan, by what it computes more."""
+    def is_slower(self, form: AnyForm, unsure: float = 0.0) -> bool:
+        """Whether a form that is not written is sure to be slower than the best plan, by what it computes more;
+        ``unsure``: work that it may not have.
+        """
         if self.plan is None or self._planner.spills:
             return False
-        more = form.work - (0 if self.form is None else self.form.work)
+        more = form.work - (0 if self.form is None else self.form.work) - unsure
         return self._fastest_ms + MORE_WORK * more * self._planner.whole.fastest_ms >= self.plan.predicted_ms

@@ -21,6 +21,7 @@ from flexnn.graph.ir import Graph
 from flexnn.quick_dataclass import quick_dataclass
 
 from .costs import graph_costs, params_with
+from .errors import BudgetError
 from .groups import at_once, group_sizes, in_order, layers
 from .report import Plan
 from .setting import Setting
@@ -92,6 +93,17 @@ class Grouping:
     def smallest(self, k: int) -> Plan:
         """Return the plan of a run in ``k`` groups per layer, each node by its kernel with the smallest workspace."""
         return self._planned(k, self._times([node.variants[-1] for node in self._costs.nodes]), smallest=True)
+
+    def within(self, k: int, memory: int | None) -> Plan:
+        """Return the plan of a run in ``k`` groups per layer for ``memory`` bytes (None: no limit). BudgetError."""
+        smallest = self.smallest(k)
+        minimum = smallest.session_bytes
+        if memory is not None and memory < minimum:
+            raise BudgetError(minimum, memory, " in groups, which need all weights pinned,")
+        fastest = self.plan(k)
+        plan = fastest if memory is None or fastest.session_bytes <= memory else smallest
+        spent = smallest.plan_ms + fastest.plan_ms
+        return plan.but(memory=memory, minimum_memory=min(minimum, plan.session_bytes), plan_ms=spent)
 
     def _planned(self, k: int, times: _Times, *, smallest: bool = False) -> Plan:
         started = time.perf_counter_ns()

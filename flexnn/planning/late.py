@@ -95,6 +95,11 @@ class _State:
         self._sizes = dict(zip(lives.roots, lives.root_bytes, strict=True))
         self._reads = [self._roots(node.inputs) for node in graph.nodes]
         self._writes = [self._roots(node.outputs) for node in graph.nodes]
+        self._writers: dict[int, list[int]] = {}
+        """Nodes that write each root."""
+        for index, made in enumerate(self._writes):
+            for root in made:
+                self._writers.setdefault(root, []).append(index)
         self._touches: dict[int, list[int]] = {root: [] for root in self._sizes}
         for index, (read, made) in enumerate(zip(self._reads, self._writes, strict=True)):
             for root in read | made:
@@ -153,7 +158,7 @@ class _State:
         made, fixed = {root}, {*self.graph.inputs}
         nodes, work, outside = frozenset[int](), 0, {*self.graph.inputs, *self.graph.outputs}
         while True:
-            more = frozenset(i for i in range(place) if not made.isdisjoint(self._writes[i])) - nodes
+            more = frozenset(i for one in made for i in self._writers.get(one, ()) if i < place) - nodes
             nodes, work = nodes | more, work + sum(work_of(self.graph, self.graph.nodes[i]) for i in more)
             made = made.union(*(self._writes[i] for i in more))
             if len(nodes) > NODES_MAX or work > self.work_max or not made.isdisjoint(outside):
@@ -163,15 +168,19 @@ class _State:
             others: dict[int, int] = {}
             for i in sorted(nodes, reverse=True):
                 others |= dict.fromkeys(self._reads[i] - made - fixed, i)
-            changed = {o for o, first in others.items() if any(o in self._writes[i] for i in range(first, place))}
+            changed = {o for o, first in others.items() if self._is_written(o, first, place)}
             ends = {other for other in others if other in self._sizes and self._touches[other][-1] < place}
             if not changed:
                 freed = self._sizes[root] - sum(self._sizes[other] for other in ends)
                 yield _Again(root, place, nodes, freed, work)
-            grows = {o for o in changed or ends if any(o in self._writes[i] for i in range(place))}
+            grows = {o for o in changed or ends if self._is_written(o, 0, place)}
             if not grows or (changed and grows != changed):
                 return
             made.add(max(grows, key=lambda other: self._sizes.get(other, 0)))
+
+    def _is_written(self, root: int, first: int, end: int) -> bool:
+        """Return whether one of some nodes that follow each other writes a root."""
+        return any(first <= index < end for index in self._writers.get(root, ()))
 
     def after(self, again: _Again) -> _State:
         """Return what follows when a map is made again."""

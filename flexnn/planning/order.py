@@ -195,16 +195,21 @@ class _Moved:
         for index in order:
             for value, _ in self._touches[index]:
                 self._uses.setdefault(value, []).append(index)
-        self._count()
-
-    def _count(self) -> None:
         self.place = [0] * len(self.order)
-        for place, index in enumerate(self.order):
+        self.starts = [0] * len(self.order)
+        """First place of the nodes that are kept together with each."""
+        self._count(0, len(self.order))
+
+    def _count(self, first: int, end: int) -> None:
+        """Find where nodes are, of which those in some places have come to others."""
+        moved = self.order[first:end]
+        for place, index in enumerate(moved, first):
             self.place[index] = place
-        self.starts = [
-            self.place[index] if len(together) == 1 else min(self.place[other] for other in together)
-            for index, together in enumerate(self._together)
-        ]
+        for index in moved:
+            together = self._together[index]
+            start = self.place[index] if len(together) == 1 else min(self.place[other] for other in together)
+            for other in together:
+                self.starts[other] = start
 
     def spared(self, unit: Sequence[int], before: int) -> int:
         """Return the bytes that would live later where nodes came just before a place, less those that would live
@@ -223,12 +228,13 @@ class _Moved:
 
     def move(self, unit: Sequence[int], before: int) -> None:
         """Move nodes, in their order, to just before a place, or from behind it to it."""
-        stay = self.order[before:]
-        kept = [index for index in self.order if index not in unit]
-        at = next((place for place, index in enumerate(kept) if index in stay), len(kept))
+        places = [self.place[index] for index in unit]
+        first, end = min(*places, before), max(*places, before - 1) + 1
+        kept = [index for index in self.order[first:end] if index not in unit]
+        at = before - first - sum(place < before for place in places)
         kept[at:at] = sorted(unit, key=lambda index: self.place[index])
-        self.order = kept
-        self._count()
+        self.order[first:end] = kept
+        self._count(first, end)
 
     def join(self, unit: Sequence[int], reader: int) -> None:
         """Keep nodes together with the one that they came before."""

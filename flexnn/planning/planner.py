@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Iterator
 from functools import cached_property, partial
 from itertools import islice
@@ -23,6 +24,7 @@ from .types import Costs
 from .variant_planner import VariantPlanner
 
 if TYPE_CHECKING:
+    from .band_search import Searched
     from .bands import Form, Ways
     from .best import Best
     from .decisions import Decisions
@@ -47,14 +49,16 @@ MILDER = 0.5
 """Memory that a milder form that spills needs beyond the tightest one, as a fraction of what sizes tell of it: they
 tell too much where other things than the neediest node decide.
 """
-MILDER_MAX = 2
-"""Most forms that repeat less than the tightest, of which one budget's plans are made."""
+MILDER_MAX = 3
+"""Most forms that repeat less than the tightest, of which one budget's plans are made: with two, more memory was
+predicted up to 2.6 % slower where a form that repeats less fitted for the first time.
+"""
+UNSURE_WORK = 0.02
+"""Work of forms that make maps again, as a fraction of the graph's, by which it may be wrong."""
 MILDER_ROOM = 1.08
 """Memory as a multiple of a form's smallest budget, from which on it has room to load ahead: near that budget a form
 that repeats more, but needs less, may be faster.
 """
-MILDER_STEP = 1.02
-"""Smallest budget of a form without such room as a multiple of the next one's that is looked at in addition."""
 WRITTEN = 3
 """Forms that spill which are written out to find the one that has the smallest budget."""
 CHOOSING_BYTES, CHOOSING_NODE_BYTES = 256 << 10, 1 << 10
@@ -87,10 +91,16 @@ class Planner:
     everything can be pinned; "auto" takes groups where they are predicted to be faster.
     """
 
-    def __init__(self, graph: Graph, setting: Setting, *, groups: Groups = None) -> None:
+    def __init__(
+        self, graph: Graph, setting: Setting, *, groups: Groups = None, searched: Searched | None = None
+    ) -> None:
+        """``searched``: what another planner's searches for bands have found."""
         if groups is not None:
             setting = setting._replace(overhead=with_groups(setting.overhead))
         self._graph, self._setting, self._groups = graph, setting, groups
+        self._searched = searched
+        self._spent_ns = 0
+        """Time that the search for forms took, until a plan's time counts it."""
         self._has_tables = any(node.op in GATHERS and stored_table(graph, node) for node in graph.nodes)
         self._unlimited: VariantPlanner | None = None
         """Planner of the last plan, if that had no limit."""
@@ -119,7 +129,7 @@ class Planner:
     def _ways(self) -> Ways:
         from .bands import Ways  # plans without a limit do without
 
-        return Ways(self._graph, self._whole.costs, self._costs_of)
+        return Ways(self._graph, self._whole.costs, self._costs_of, self._searched)
 
     def _forget(self) -> None:
         """Free what several forms are made from: sessions keep planners."""
@@ -130,6 +140,7 @@ class Planner:
         """Free the forms of the graph that are written out: a session that runs keeps what makes them again."""
         self._forget()
         self._written.clear()
+        self._searched = None
 
     @cached_property
     def _forms(self) -> list[Form]:
@@ -140,7 +151,10 @@ class Planner:
             return []
         from .bands import banded  # plans without a limit do without
 
-        return banded(self._ways, self._whole.paired_memory, makes_again=not self._setting.spills)
+        started = time.perf_counter_ns()
+        forms = banded(self._ways, self._whole.paired_memory, makes_again=not self._setting.spills)
+        self._spent_ns += time.perf_counter_ns() - started
+        return forms
 
     def written(self, form: AnyForm) -> Graph | None:
         """Return a form of the graph; None where it cannot be written."""
@@ -246,26 +260,25 @@ class Planner:
         return tightest
 
     def _forms_within(self, memory: int, best: Best) -> Iterator[AnyForm]:
-        """Yield forms that fit beside the tightest: the one that repeats the least, the next one where that has no room
-        to load ahead, and the next one that has; and the first ones that make maps again for late readers, whose walks
-        are others. ``best``: the best plan so far.
+        """Yield forms that fit beside the tightest: those that repeat the least, one more where the first of them has
+        no room to load ahead; and the first ones that make maps again for late readers, whose walks are others.
+        ``best``: the best plan so far.
         """
         if self._tight is not None:
-            milder, planned, within, room = self._forms[:0:-1], 0, memory, int(memory / MILDER_ROOM)
-            others = [form for form in milder if form.makes_again]
+            milder, room = self._forms[:0:-1], int(memory / MILDER_ROOM)
+            others, left = [form for form in milder if form.makes_again], MILDER_MAX
             for form in milder:
-                if planned == MILDER_MAX or best.is_slower(form):
+                if not left or best.is_slower(form):
                     break
-                if self._may_fit(form, within) and self._paired_of(form) <= within:
-                    needed = int(self._paired_of(form))
-                    if within == memory and needed > room:
-                        within = int(needed / MILDER_STEP)
-                    else:
-                        planned, within = planned + 1, room
+                if self._may_fit(form, memory) and self._paired_of(form) <= memory:
+                    is_first = left == MILDER_MAX
+                    left -= 1
+                    if is_first and self._paired_of(form) > room:
+                        left, room = MILDER_MAX, memory
                     others = [other for other in others if other != form]
                     yield form
             fit = (form for form in others if self._may_fit(form, memory) and self._paired_of(form) <= memory)
-            yield from (form for form in islice(fit, MILDER_MAX) if not best.is_slower(form))
+            yield from (form for form in islice(fit, MILDER_MAX) if not best.is_slower(form, UNSURE_WORK))
         if self._spilling is not None:
             if self._tight is not None and self._minimum_of(self._tight) <= memory:
                 yield self._tight
@@ -317,15 +330,7 @@ class Planner:
         if self._groups == "auto":
             plan = self._one_by_one(memory)
             return plan if plan.is_streaming else self._grouping().better(plan)
-        grouping = self._grouping()
-        smallest = grouping.smallest(self._groups)
-        minimum = smallest.session_bytes
-        if memory is not None and memory < minimum:
-            raise BudgetError(minimum, memory, " in groups, which need all weights pinned,")
-        fastest = grouping.plan(self._groups)
-        plan = fastest if memory is None or fastest.session_bytes <= memory else smallest
-        spent = smallest.plan_ms + fastest.plan_ms
-        return plan.but(memory=memory, minimum_memory=min(minimum, plan.session_bytes), plan_ms=spent)
+        return self._grouping().within(self._groups, memory)
 
     def _refusal(self, memory: int) -> BudgetError:
         """Return the error that says what the smallest budget is made of, and what would make it smaller."""
@@ -368,6 +373,7 @@ class Planner:
         """Return the fastest plan of the variants that fit; None where none does."""
         from .best import Best  # plans without a limit do without
 
+        started = time.perf_counter_ns() - self._spent_ns
         tightest = self._spilling or self._tight
         best = Best(self, memory, memory if tightest is None else self._room(tightest, memory))
         if tightest is not None:
@@ -380,7 +386,8 @@ class Planner:
         if plan is None:
             return None
         decisions = plan.decisions and self._decided(plan.decisions, best.form, best.bound_ms)
-        facts = {"memory": memory, "bound_ms": best.bound_ms, "plan_ms": best.spent_ms, "decisions": decisions}
+        spent_ms, self._spent_ns = (time.perf_counter_ns() - started) / 1e6, 0
+        facts = {"memory": memory, "bound_ms": best.bound_ms, "plan_ms": spent_ms, "decisions": decisions}
         return plan.but(minimum_memory=lambda: self.minimum, **facts)
 
     def _look_at_forms(self, best: Best, tightest: AnyForm, memory: int) -> None:

@@ -20,6 +20,7 @@ from .statistics import FIGURES, machine_statistics
 if TYPE_CHECKING:
     from flexnn.measure import Watch
     from flexnn.measure.parts import Parts
+    from flexnn.planning.band_search import Searched
 
     from .spill_file import SpillFile
 
@@ -235,8 +236,7 @@ class FixedRun:
         if parts is None:
             return self._plan_anew(groups)
         if memory is not None:
-            self._measure_in(memory, parts)
-            return self._plan_anew(groups)
+            return self._plan_anew(groups, self._measure_in(memory, parts))
         plan = self._plan_anew(None if parts.is_new else groups)
         arena = plan.arena_bytes
         lack = parts.lacks_any(self._graph, arena)
@@ -247,46 +247,52 @@ class FixedRun:
         parts.measure(self._graph, arena, lack)
         return self._plan_anew(groups)
 
-    def _measure_in(self, memory: int, parts: Parts) -> None:
+    def _measure_in(self, memory: int, parts: Parts) -> Searched | None:
         """Measure what the profile lacks for a budget. What that leaves on the heap is counted; where some was measured
-        before and the budget has no room for more, it does without. Raises BudgetError.
+        before and the budget has no room for more, it does without. Returns what was searched for that. Raises
+        BudgetError.
         """
         if not self._measuring:
             setting = self._setting()
             at_most = memory - sum(setting.overhead(self._graph, 0, 0, setting.threads).values())
             if parts.lacks_any(self._graph, at_most) is None:
-                return
+                return None
+        from flexnn.planning.band_search import Searched  # few sessions measure
+
         was_new, self._measuring = self._measuring, True
-        setting = self._setting()
-        planner = Planner(self._graph, setting)
+        setting, searched = self._setting(), Searched()
+        planner = Planner(self._graph, setting, searched=searched)
         if memory >= planner.minimum:
             arena = memory - sum(setting.overhead(planner.tightest.graph, 0, 0, setting.threads).values())
             lack = parts.lacks_any(self._graph, arena)
             del planner
             if lack is not None:
                 parts.measure(self._graph, arena, lack)
-                return
+                return searched
         elif was_new:
             planner.plan(memory)  # refuses
         self._measuring = was_new
+        return searched
 
     def _setting(self) -> Setting:
         return self._options.setting(self._machine, self._file.io_align, measuring=self._measuring)
 
-    def _plan_anew(self, groups: Groups) -> Plan:
-        """Make the planner for the machine as it is known now; return its plan, or the one of an earlier session."""
+    def _plan_anew(self, groups: Groups, searched: Searched | None = None) -> Plan:
+        """Make the planner for the machine as it is known now; return its plan, or the one of an earlier session.
+        ``searched``: what another planner's searches for bands have found.
+        """
         options, parts = self._options, self._parts
-        self._planner = Planner(self._graph, self._setting(), groups=groups)
+        self._planner = Planner(self._graph, self._setting(), groups=groups, searched=searched)
         if options.memory is None or parts is None or groups is not None or options.spill is not None:
             return self._plan_for(options.memory)
-        from .known_plans import MEASURED_BYTES, plan_known, searched
+        from . import known_plans
 
         key = f"{parts.key} plan {options.memory} {options.output_sets} {options.deterministic}"
         if self._measuring:
-            plan = searched(self._planner, options.memory, beside=MEASURED_BYTES)
+            plan = known_plans.searched(self._planner, options.memory, beside=known_plans.MEASURED_BYTES)
             plan.decisions = None
         else:
-            plan = plan_known(self._planner, options.memory, key)
+            plan = known_plans.plan_known(self._planner, options.memory, key)
         self._planner.rest()
         return plan
 

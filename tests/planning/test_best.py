@@ -12,8 +12,9 @@ from bench.models.net import Net
 from bench.models.transformers import Size, vit
 from flexnn.artifact import open_artifact
 from flexnn.graph.ir import Graph
-from flexnn.planning import Planner, Setting
+from flexnn.planning import MachineProfile, Planner, Setting
 from flexnn.planning.planner import ALIKE
+from tests.support.plan_graphs import CLASSICS
 from tests.support.plans import FAST_DISK, checked
 
 SETTING = Setting(FAST_DISK, threads=2)
@@ -48,3 +49,14 @@ def test_more_memory_is_no_slower_where_a_form_fits_for_the_first_time(tmp_path:
     assert min(times) < max(times)
     with pytest.raises(flexnn.BudgetError):
         planner.plan(least - 1)
+
+
+def test_more_memory_is_no_slower_where_milder_forms_and_higher_rungs_come_in() -> None:
+    """A form that repeats less took the place of the fastest; drafts of the rung that had been the highest were not
+    changed any more.
+    """
+    planner = Planner(CLASSICS["squeezenet1_1"](), Setting(MachineProfile(2e11, 2e10), threads=2))
+    budgets = [int(planner.minimum * (1 + 0.02 * step)) for step in (15, 16, 45, 46)]
+    times = [planner.plan(memory).predicted_ms for memory in budgets]
+    assert all(after <= before * 1.0005 for before, after in pairwise(times)), times
+    assert times[-1] < times[0]

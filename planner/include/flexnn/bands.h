@@ -74,6 +74,8 @@ typedef struct fx_band_found {
     fx_band_choice choice;
     fx_band_pair pairs[FX_BAND_PAIRS];
     int64_t count;
+    int64_t refused_work; /* least added work for which a choice was refused: with more allowed, up to that, nothing
+                             else would be found; INT64_MAX: none was */
 } fx_band_found;
 
 /* What earlier searches of the same graph found out; zeros at first. */
