@@ -11,6 +11,7 @@ from onnx import AttributeProto
 from .alike import share_equal
 from .contrib import Expansion, Shared, expanded
 from .declared import DIM_MAX, declared_port
+from .four_bits import TYPES, follow_halves, source_of_halves
 from .ir import RANK_MAX, GraphError, WeightSource
 from .labels import Labels
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode
@@ -55,6 +56,8 @@ class _Importer:
         self.shared = Shared(opset)
         self.words: Labels | None = None
         """Texts that inputs may be."""
+        self.halves: set[str] = set()
+        """Values of 4 bits."""
 
     def graph(self, proto: onnx.GraphProto, nested: bool = False) -> ModelGraph:
         if proto.sparse_initializer:
@@ -88,6 +91,7 @@ class _Importer:
             self.shared.sequences[node.output[0]] = self.shared.sequences[node.input[0]]
             return []
         follow(node, self.shared)
+        follow_halves(node, self.halves)
         for name in node.input:
             self._require_tensor(name, f"{node.where}: its input {name!r}")
         return [node]
@@ -126,7 +130,12 @@ class _Importer:
             texts = texts_of(tensor)
             self.shared.labels[name] = Labels("texts", texts)
             return self._counted(name, tuple(tensor.dims), "i64", ArraySource(_places(tensor, len(texts))))
-        shape, dtype, source = self.file.source(tensor)
+        self.halves.discard(name)
+        if tensor.data_type in TYPES:
+            shape, dtype, source = source_of_halves(self.file, tensor)
+            self.halves.add(name)
+        else:
+            shape, dtype, source = self.file.source(tensor)
         if len(shape) > RANK_MAX:
             raise GraphError(f"tensor {name!r}: {len(shape)} dimensions; at most {RANK_MAX} are supported")
         return self._counted(name, shape, dtype, source)
@@ -161,6 +170,7 @@ class _Importer:
         if kind == AttributeProto.TENSOR and attribute.t.data_type == onnx.TensorProto.STRING:
             return texts_of(attribute.t)
         if kind == AttributeProto.TENSOR:
+            dtype_name(attribute.t.data_type, f"{node.where}: attribute {name}")
             return self._constant(attribute.t, attribute.t.name or name)
         if kind == AttributeProto.GRAPH:
             return self.graph(attribute.g, nested=True)

@@ -44,6 +44,15 @@ def restored(ctx: Context, x: Value, scale: Value, zero: Value | None, axis: int
     return ctx.emit("quantize", [x, scale] if zero is None else [x, scale, zero], attrs)
 
 
+def chosen(ctx: Context, x: Value, op: str, attrs: dict[str, Attr]) -> Value:
+    """The result of ``op``, which chooses among integers of 8 bits; int8 goes in as its number plus 128."""
+    if ctx.dtype(x) == "u8":
+        return ctx.emit(op, [x], attrs)
+    flip = np.arange(256, dtype=np.uint8) ^ 128
+    y = ctx.emit(op, [ctx.emit("table_u8", [x, ctx.array(flip, "flip")], {})], attrs)
+    return ctx.emit("table_u8", [y, ctx.array(flip.view(np.int8), "unflip")], {})
+
+
 def quantised(ctx: Context, x: Value, scale: Value, zero: Value, axis: int = 0) -> Value:
     """X in steps of scale, in the type of zero."""
     return ctx.emit("quantize", [x, scale, zero], {"to": ctx.dtype(zero), "axis": axis})
