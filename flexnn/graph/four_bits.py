@@ -1,5 +1,5 @@
-"""Constants of integers of 4 bits: two in a byte, the first in its lower half. They are read as bytes, and only by nodes
-for which that is the same: those that restore, convert or move them.
+"""Constants of integers of 4 bits: two in a byte, the first in its lower half. They are read as bytes, and only by
+nodes for which that is the same: those that restore, convert or move them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def follow_halves(node: ModelNode, halves: set[str]) -> None:
     if not read:
         return
     if node.domain or node.op_type not in ("DequantizeLinear", "Cast", *_MOVES):
-        raise GraphError(f"{node.where}: its input {read[0]!r} has 4 bits; DequantizeLinear and Cast read such constants")
+        raise GraphError(
+            f"{node.where}: its input {read[0]!r} has 4 bits; DequantizeLinear and Cast read such constants"
+        )
     if node.op_type in _MOVES:
         halves.update(node.output)
     elif node.op_type == "DequantizeLinear" and node.input[0] in halves:
