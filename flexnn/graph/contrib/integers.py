@@ -28,7 +28,7 @@ class _Axes(NamedTuple):
     zero: int
 
 
-_AXES = {"MatMulInteger": _Axes(-1, 0, 1), "ConvInteger": _Axes(1, 1, 0)}
+_AXES = {"MatMulInteger": _Axes(-1, 0, 1), "ConvInteger": _Axes(1, 1, 0), "QLinearConv": _Axes(1, 1, 0)}
 
 
 class _Signed(NamedTuple):
@@ -50,6 +50,24 @@ def integers(e: Expansion) -> None:
         e.nodes[-1].name = e.node.name
 
 
+@expands("QLinearConv", domain="")
+def rounded_convolution(e: Expansion) -> None:
+    """x, w and y as three inputs each, but y's values, and a bias in steps of the sums. Padded or not, its steps are
+    constants, so that passes make it an operator on bytes.
+    """
+    attrs = e.attrs(["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"])
+    inputs = [*(e.input(i) for i in range(8)), e.optional(8)]
+    found = _signed(e, inputs[3], inputs[5], _AXES["QLinearConv"]) if attrs.get("group", 1) == 1 else None
+    if found is None:
+        e.nodes.append(e.node)
+        return
+    zero = e.array(np.zeros(e.constant(5, "its zero points").shape, np.int8))
+    inputs[0] = _appended(e, inputs[0], found.channels, _AXES["QLinearConv"].input)
+    inputs[3], inputs[5] = found.weight, zero
+    e.split("QLinearConv", inputs, [e.output(0)], attrs)
+    e.nodes[-1].name = e.node.name
+
+
 def product(e: Expansion, *inputs: str) -> str:
     """Add the product of two matrices, given with their zero points, and return the name of its output."""
     return _signed_product(e, "MatMulInteger", inputs, "", {}) or e.add("MatMulInteger", *inputs)
@@ -63,11 +81,15 @@ def _signed_product(
     found = _signed(e, weight, zero, _AXES[op]) if _is_of_bytes(attrs) else None
     if found is None:
         return None
-    if found.channels.size:
-        axis = _AXES[op].input
-        again = e.add("Gather", x, e.array(found.channels), axis=axis)
-        x = e.add("Concat", x, again, axis=axis)
+    x = _appended(e, x, found.channels, _AXES[op].input)
     return e.split(op, [x, found.weight, zero_x], [output], attrs)[0]
+
+
+def _appended(e: Expansion, x: str, channels: np.ndarray, axis: int) -> str:
+    """The input, and some of its channels once more."""
+    if not channels.size:
+        return x
+    return e.add("Concat", x, e.add("Gather", x, e.array(channels), axis=axis), axis=axis)
 
 
 def _is_of_bytes(attrs: dict[str, ModelAttr]) -> bool:
