@@ -10,6 +10,7 @@ from onnx import AttributeProto
 
 from .alike import share_equal
 from .contrib import Expansion, Shared, expanded
+from .contrib.integers import sign_restored
 from .declared import DIM_MAX, declared_port
 from .four_bits import TYPES, follow_halves, source_of_halves
 from .ir import RANK_MAX, GraphError, WeightSource
@@ -38,6 +39,7 @@ def import_onnx(file: OnnxFile, checked: Checked | None = None) -> Model:
     importer = _Importer(file, checked.opset)
     graph = importer.graph(file.model.graph)
     importer.check_labels(graph)
+    sign_restored(graph, importer.count, importer.shared)
     graph.outputs = checked.outputs
     about = file.says()._replace(labels=importer.shared.labels)
     model = Model(graph, checked.opset, about, tuple(sorted(file.externals)))
@@ -85,13 +87,13 @@ class _Importer:
 
     def _expanded(self, node: ModelNode, graph: ModelGraph) -> list[ModelNode]:
         """The nodes that stand for one of another domain; else the node."""
+        follow_halves(node, self.halves)
         if node.op_type in expanded(node.domain):
-            return Expansion(node, graph, self.constants, self._counted, self.shared).run()
+            return Expansion(node, graph, self.constants, self.count, self.shared).run()
         if node.op_type == "Identity" and not node.domain and node.input[:1] and node.input[0] in self.shared.sequences:
             self.shared.sequences[node.output[0]] = self.shared.sequences[node.input[0]]
             return []
         follow(node, self.shared)
-        follow_halves(node, self.halves)
         for name in node.input:
             self._require_tensor(name, f"{node.where}: its input {name!r}")
         return [node]
@@ -129,7 +131,7 @@ class _Importer:
         if tensor.data_type == onnx.TensorProto.STRING:
             texts = texts_of(tensor)
             self.shared.labels[name] = Labels("texts", texts)
-            return self._counted(name, tuple(tensor.dims), "i64", ArraySource(_places(tensor, len(texts))))
+            return self.count(name, tuple(tensor.dims), "i64", ArraySource(_places(tensor, len(texts))))
         self.halves.discard(name)
         if tensor.data_type in TYPES:
             shape, dtype, source = source_of_halves(self.file, tensor)
@@ -138,9 +140,9 @@ class _Importer:
             shape, dtype, source = self.file.source(tensor)
         if len(shape) > RANK_MAX:
             raise GraphError(f"tensor {name!r}: {len(shape)} dimensions; at most {RANK_MAX} are supported")
-        return self._counted(name, shape, dtype, source)
+        return self.count(name, shape, dtype, source)
 
-    def _counted(self, name: str, shape: tuple[int, ...], dtype: str, source: WeightSource) -> Constant:
+    def count(self, name: str, shape: tuple[int, ...], dtype: str, source: WeightSource) -> Constant:
         self.counted += 1
         return Constant(name, shape, dtype, ModelSource(self.counted - 1, source))
 
@@ -152,7 +154,7 @@ class _Importer:
             if attribute.name in _VALUES:
                 values = np.array(value_of(attribute), _VALUES[attribute.name])
                 dtype = "f32" if values.dtype == np.float32 else "i64"
-                return self._counted(name, values.shape, dtype, ArraySource(values))
+                return self.count(name, values.shape, dtype, ArraySource(values))
         given = node.attribute[0].name if node.attribute else "value"
         raise GraphError(f"Constant node {node.name or name!r}: attribute {given} is not supported")
 
