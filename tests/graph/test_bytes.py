@@ -211,7 +211,7 @@ def test_random_graphs(dtype, seed):
 @pytest.mark.parametrize("coord", ["asymmetric", "half_pixel", "align_corners"])
 @pytest.mark.parametrize("sizes", [None, [22, 26], [7, 30]])
 def test_bytes_are_resized_as_they_are(dtype, coord, sizes, tmp_path):
-    """As QLinear operators leave them: numpy resized them, and models with open shapes were refused."""
+    """Bytes that QLinear operators leave: numpy resized them, and models with open shapes were refused."""
     attrs = {"coordinate_transformation_mode": coord, "mode": "nearest", "nearest_mode": "floor"}
     of = ["x", "", "", "n"] if sizes else ["x", "", "f"]
     constants = {"n": np.array([2, 5, *(sizes or [0, 0])])} if sizes else {"f": np.array([1, 1, 2, 2], F32)}

@@ -78,7 +78,7 @@ def test_blocks(axis: int, kind: str, zeros: bool, raw: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["u8", "i8"])
 def test_a_step_for_each_column(kind: str) -> None:
-    """Of an odd number of numbers."""
+    """An odd number of numbers: half of the last byte is not used."""
     q, s, z = numbers(kind, 33, 25), RNG.uniform(0.01, 0.02, 25).astype(F32), numbers(kind, 25)
     node = helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=1)
     made = model([node, *product()], [tensor("q", q, kind), tensor("z", z, kind)], s, 3, 33)
