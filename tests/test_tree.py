@@ -162,10 +162,8 @@ MAY_IMPORT = {
 COMPILE_TIME = {"onnx", "google"}
 MAY_IMPORT_ONNX = {
     "standard",
-    *(
-        f"{n}.py"
-        for n in "backend beside declared four_bits importer lightly node_order onnx_file tensors texts".split()
-    ),  # noqa: SIM905
+    *(f"{n}.py" for n in "backend beside declared importer lightly node_order onnx_file tensors texts".split()),  # noqa: SIM905
+    "four_bits.py",
 }
 
 
