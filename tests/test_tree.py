@@ -163,6 +163,7 @@ COMPILE_TIME = {"onnx", "google"}
 MAY_IMPORT_ONNX = {
     "standard",
     *(f"{n}.py" for n in "backend beside declared importer lightly node_order onnx_file tensors texts".split()),  # noqa: SIM905
+    "four_bits.py",
 }
 
 

@@ -10,7 +10,9 @@ from onnx import AttributeProto
 
 from .alike import share_equal
 from .contrib import Expansion, Shared, expanded
+from .contrib.integers import sign_restored
 from .declared import DIM_MAX, declared_port
+from .four_bits import TYPES, follow_halves, source_of_halves
 from .ir import RANK_MAX, GraphError, WeightSource
 from .labels import Labels
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode
@@ -37,6 +39,7 @@ def import_onnx(file: OnnxFile, checked: Checked | None = None) -> Model:
     importer = _Importer(file, checked.opset)
     graph = importer.graph(file.model.graph)
     importer.check_labels(graph)
+    sign_restored(graph, importer.count, importer.shared)
     graph.outputs = checked.outputs
     about = file.says()._replace(labels=importer.shared.labels)
     model = Model(graph, checked.opset, about, tuple(sorted(file.externals)))
@@ -55,6 +58,8 @@ class _Importer:
         self.shared = Shared(opset)
         self.words: Labels | None = None
         """Texts that inputs may be."""
+        self.halves: set[str] = set()
+        """Values of 4 bits."""
 
     def graph(self, proto: onnx.GraphProto, nested: bool = False) -> ModelGraph:
         if proto.sparse_initializer:
@@ -82,8 +87,9 @@ class _Importer:
 
     def _expanded(self, node: ModelNode, graph: ModelGraph) -> list[ModelNode]:
         """The nodes that stand for one of another domain; else the node."""
+        follow_halves(node, self.halves)
         if node.op_type in expanded(node.domain):
-            return Expansion(node, graph, self.constants, self._counted, self.shared).run()
+            return Expansion(node, graph, self.constants, self.count, self.shared).run()
         if node.op_type == "Identity" and not node.domain and node.input[:1] and node.input[0] in self.shared.sequences:
             self.shared.sequences[node.output[0]] = self.shared.sequences[node.input[0]]
             return []
@@ -125,13 +131,18 @@ class _Importer:
         if tensor.data_type == onnx.TensorProto.STRING:
             texts = texts_of(tensor)
             self.shared.labels[name] = Labels("texts", texts)
-            return self._counted(name, tuple(tensor.dims), "i64", ArraySource(_places(tensor, len(texts))))
-        shape, dtype, source = self.file.source(tensor)
+            return self.count(name, tuple(tensor.dims), "i64", ArraySource(_places(tensor, len(texts))))
+        self.halves.discard(name)
+        if tensor.data_type in TYPES:
+            shape, dtype, source = source_of_halves(self.file, tensor)
+            self.halves.add(name)
+        else:
+            shape, dtype, source = self.file.source(tensor)
         if len(shape) > RANK_MAX:
             raise GraphError(f"tensor {name!r}: {len(shape)} dimensions; at most {RANK_MAX} are supported")
-        return self._counted(name, shape, dtype, source)
+        return self.count(name, shape, dtype, source)
 
-    def _counted(self, name: str, shape: tuple[int, ...], dtype: str, source: WeightSource) -> Constant:
+    def count(self, name: str, shape: tuple[int, ...], dtype: str, source: WeightSource) -> Constant:
         self.counted += 1
         return Constant(name, shape, dtype, ModelSource(self.counted - 1, source))
 
@@ -143,7 +154,7 @@ class _Importer:
             if attribute.name in _VALUES:
                 values = np.array(value_of(attribute), _VALUES[attribute.name])
                 dtype = "f32" if values.dtype == np.float32 else "i64"
-                return self._counted(name, values.shape, dtype, ArraySource(values))
+                return self.count(name, values.shape, dtype, ArraySource(values))
         given = node.attribute[0].name if node.attribute else "value"
         raise GraphError(f"Constant node {node.name or name!r}: attribute {given} is not supported")
 
@@ -161,6 +172,7 @@ class _Importer:
         if kind == AttributeProto.TENSOR and attribute.t.data_type == onnx.TensorProto.STRING:
             return texts_of(attribute.t)
         if kind == AttributeProto.TENSOR:
+            dtype_name(attribute.t.data_type, f"{node.where}: attribute {name}")
             return self._constant(attribute.t, attribute.t.name or name)
         if kind == AttributeProto.GRAPH:
             return self.graph(attribute.g, nested=True)

@@ -100,14 +100,8 @@ class OnnxFile:
         nbytes = prod(shape) * DTYPES[dtype].itemsize
         if any(d < 0 for d in shape) or nbytes > TENSOR_BYTES_MAX:
             raise GraphError(f"{what}: invalid shape {shape}")
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            file, offset = self._external(tensor, nbytes)
-            return shape, dtype, FileSource(file, offset, DTYPES[dtype], shape)
-        if tensor.doc_string:
-            offset, size, number = self.bulk[int(tensor.doc_string)]
-            if size != nbytes or (number != _RAW_DATA and _BULK_FIELDS[number] != tensor.data_type):
-                raise GraphError(f"{what}: has {size} bytes of data, shape {shape} of {dtype} needs {nbytes}")
-            return shape, dtype, FileSource(self.file, offset, DTYPES[dtype], shape)
+        if (place := self.place(tensor, nbytes)) is not None:
+            return shape, dtype, FileSource(*place, DTYPES[dtype], shape)
         try:
             values = numbers_of(tensor)
         except (ValueError, TypeError) as error:
@@ -115,6 +109,20 @@ class OnnxFile:
         if values.shape != shape:
             raise GraphError(f"{what}: data do not fit shape {shape}")
         return shape, dtype, ArraySource(np.ascontiguousarray(values, DTYPES[dtype]).reshape(shape))
+
+    def place(self, tensor: onnx.TensorProto, nbytes: int) -> tuple[Descriptor, int] | None:
+        """The file that holds the ``nbytes`` bytes of a tensor, and where in it they lie; None: the model has them.
+        Raises GraphError if there are not as many.
+        """
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            return self._external(tensor, nbytes)
+        if not tensor.doc_string:
+            return None
+        offset, size, number = self.bulk[int(tensor.doc_string)]
+        if size != nbytes or (number != _RAW_DATA and _BULK_FIELDS[number] != tensor.data_type):
+            said = f"shape {tuple(tensor.dims)} needs {nbytes}"
+            raise GraphError(f"tensor {tensor.name!r}: has {size} bytes of data, {said}")
+        return self.file, offset
 
     def says(self) -> About:
         """Return what the model says about itself; what is no text is left out."""

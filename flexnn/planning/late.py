@@ -8,9 +8,10 @@ are brought down, the most first, as long as that takes little work.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import NamedTuple
 
 from flexnn.graph.ir import Graph, Node
@@ -33,6 +34,7 @@ WORK_MAX = 0.4
 """Largest fraction of the graph's work that is repeated."""
 NEAR = 16
 """Nodes behind a map that was made again, among which a sum that is written over what that reads lies apart from it."""
+_NONE = -1
 
 
 class _Wait(NamedTuple):
@@ -62,7 +64,7 @@ def late(graph: Graph, waiting: float) -> Twice:
     work; the same graph where it can not spare some, or where fewer than ``waiting`` bytes wait at each node.
     """
     work_max = int(WORK_MAX * sum(work_of(graph, node) for node in graph.nodes))
-    first = _State(graph, work_max)
+    first = _State(graph, work_max, {})
     most = max(first.waiting, default=0)
     found = (_brought(first, int(level * most)) for level in LEVELS) if most >= waiting else iter(())
     best = next((state for state in found if state is not None), first)
@@ -82,44 +84,54 @@ def _brought(state: _State, level: int) -> _State | None:
 
 
 class _State:
-    """A graph, and what waits at its nodes. ``work_max``: work that may still be repeated."""
+    """A graph, and what waits at its nodes. ``work_max``: work that may still be repeated.
 
-    def __init__(self, graph: Graph, work_max: int) -> None:
-        self.graph, self.work_max = graph, work_max
+    Some twenty states are there at a time, in sessions with budgets of a few MiB: what a state holds for each node or
+    tensor are numbers in arrays, and ``sets`` that all states share.
+    """
+
+    def __init__(self, graph: Graph, work_max: int, sets: dict[frozenset[int], frozenset[int]]) -> None:
+        self.graph, self.work_max, self._sets = graph, work_max, sets
         self._known: dict[_Wait, list[_Again]] = {}
         """Ways to make again what waits."""
         self._after: dict[_Again, _State] = {}
         """States that follow."""
-        self._owners = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(graph.tensors)]
+        self._owners = array("q", (i if tensor.root < 0 else tensor.root for i, tensor in enumerate(graph.tensors)))
+        self._sizes = array("q", [_NONE]) * len(graph.tensors)
+        """Bytes of each tensor that is a root, else _NONE."""
         lives = lives_of(graph)
-        self._sizes = dict(zip(lives.roots, lives.root_bytes, strict=True))
+        for root, nbytes in zip(lives.roots, lives.root_bytes, strict=True):
+            self._sizes[root] = nbytes
         self._reads = [self._roots(node.inputs) for node in graph.nodes]
         self._writes = [self._roots(node.outputs) for node in graph.nodes]
-        self._writers: dict[int, list[int]] = {}
-        """Nodes that write each root."""
-        for index, made in enumerate(self._writes):
-            for root in made:
-                self._writers.setdefault(root, []).append(index)
-        self._touches: dict[int, list[int]] = {root: [] for root in self._sizes}
+        self._writer = array("q", [_NONE]) * len(graph.tensors)
+        """First node that writes each root."""
+        self._further: dict[int, list[int]] = {}
+        """Further nodes that write a root: few have some."""
+        self._last = array("q", [_NONE]) * len(graph.tensors)
+        """Last node that touches each root."""
+        self._waits: list[_Wait] = []
+        grows = array("q", [0]) * (len(graph.nodes) + 1)
         for index, (read, made) in enumerate(zip(self._reads, self._writes, strict=True)):
             for root in read | made:
-                if root in self._touches:
-                    self._touches[root].append(index)
-        self._waits = [
-            _Wait(root, *gap)
-            for root, touches in self._touches.items()
-            for gap in pairwise(touches)
-            if gap[1] - gap[0] > WAITS
-        ]
-        grows = [0] * (len(graph.nodes) + 1)
-        for root, after, before in self._waits:
-            grows[after + 1] += self._sizes[root]
-            grows[before] -= self._sizes[root]
-        self.waiting = [*accumulate(grows)][:-1]
+                before, nbytes = self._last[root], self._sizes[root]
+                if before != _NONE and nbytes != _NONE and index - before > WAITS:
+                    self._waits.append(_Wait(root, before, index))
+                    grows[before + 1] += nbytes
+                    grows[index] -= nbytes
+                self._last[root] = index
+            for root in made:
+                if self._writer[root] == _NONE:
+                    self._writer[root] = index
+                else:
+                    self._further.setdefault(root, []).append(index)
+        self._waits.sort()
+        self.waiting = array("q", [*accumulate(grows)][:-1])
         """Bytes that wait at each node."""
 
     def _roots(self, tensors: Iterable[int]) -> frozenset[int]:
-        return frozenset(root for root in map(self._owners.__getitem__, tensors) if self.graph.tensors[root].weight < 0)
+        found = frozenset(i for i in map(self._owners.__getitem__, tensors) if self.graph.tensors[i].weight < 0)
+        return self._sets.setdefault(found, found)
 
     def cheapest(self, level: int) -> _Again | None:
         """Return what brings the bytes that wait where the most do below a level with the least work, or else what
@@ -158,7 +170,7 @@ class _State:
         made, fixed = {root}, {*self.graph.inputs}
         nodes, work, outside = frozenset[int](), 0, {*self.graph.inputs, *self.graph.outputs}
         while True:
-            more = frozenset(i for one in made for i in self._writers.get(one, ()) if i < place) - nodes
+            more = frozenset(i for one in made for i in self._writers(one) if i < place) - nodes
             nodes, work = nodes | more, work + sum(work_of(self.graph, self.graph.nodes[i]) for i in more)
             made = made.union(*(self._writes[i] for i in more))
             if len(nodes) > NODES_MAX or work > self.work_max or not made.isdisjoint(outside):
@@ -169,23 +181,28 @@ class _State:
             for i in sorted(nodes, reverse=True):
                 others |= dict.fromkeys(self._reads[i] - made - fixed, i)
             changed = {o for o, first in others.items() if self._is_written(o, first, place)}
-            ends = {other for other in others if other in self._sizes and self._touches[other][-1] < place}
+            ends = {other for other in others if self._sizes[other] != _NONE and self._last[other] < place}
             if not changed:
                 freed = self._sizes[root] - sum(self._sizes[other] for other in ends)
                 yield _Again(root, place, nodes, freed, work)
             grows = {o for o in changed or ends if self._is_written(o, 0, place)}
             if not grows or (changed and grows != changed):
                 return
-            made.add(max(grows, key=lambda other: self._sizes.get(other, 0)))
+            made.add(max(grows, key=lambda other: self._sizes[other]))
 
     def _is_written(self, root: int, first: int, end: int) -> bool:
         """Return whether one of some nodes that follow each other writes a root."""
-        return any(first <= index < end for index in self._writers.get(root, ()))
+        return any(first <= index < end for index in self._writers(root))
+
+    def _writers(self, root: int) -> list[int]:
+        """Return the nodes that write a root."""
+        first = self._writer[root]
+        return [] if first == _NONE else [first, *self._further.get(root, ())]
 
     def after(self, again: _Again) -> _State:
         """Return what follows when a map is made again."""
         if again not in self._after:
-            self._after[again] = _State(self._with(again), self.work_max - again.work)
+            self._after[again] = _State(self._with(again), self.work_max - again.work, self._sets)
         return self._after[again]
 
     def _with(self, again: _Again) -> Graph:
@@ -210,14 +227,14 @@ class _State:
         """Return those of the roots that a node writes over as a whole, as it reads them."""
         node, tensors = self.graph.nodes[index], self.graph.tensors
         root = self._owners[node.outputs[0]] if node.outputs else -1
-        is_summed = root in roots and root in self._sizes and root in self._reads[index]
+        is_summed = root in roots and self._sizes[root] != _NONE and root in self._reads[index]
         return frozenset([root] if is_summed and tensors[node.outputs[0]].size == tensors[root].size else [])
 
 
 class _Names:
     """Tensors of a graph and of what is added to it."""
 
-    def __init__(self, graph: Graph, owners: list[int]) -> None:
+    def __init__(self, graph: Graph, owners: array[int]) -> None:
         self.tensors, self._owners = list(graph.tensors), owners
         self._known: dict[tuple[int, int], int] = {}
 

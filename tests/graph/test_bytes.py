@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import helper
 
-from tests.support.compare import ops_of
-from tests.support.quantised import Quantised, check_steps
+import flexnn
+from tests.support.compare import expected, load, model_of, numbers_of_type, ops_of
+from tests.support.quantised import TYPES, Quantised, check_steps
 
 F32 = np.float32
 BOTH = pytest.mark.parametrize("dtype", [np.uint8, np.int8])
@@ -203,3 +205,34 @@ def random_net(net: Quantised, length: int) -> str:
 def test_random_graphs(dtype, seed):
     net = Quantised(dtype, seed)  # a convolution makes several steps of one
     check_steps(net.model(random_net(net, 8)), net.feeds(), steps=20, share=0.4, levels=["scalar"])
+
+
+@BOTH
+@pytest.mark.parametrize("coord", ["asymmetric", "half_pixel", "align_corners"])
+@pytest.mark.parametrize("sizes", [None, [22, 26], [7, 30]])
+def test_bytes_are_resized_as_they_are(dtype, coord, sizes, tmp_path):
+    """Bytes that QLinear operators leave: numpy resized them, and models with open shapes were refused."""
+    attrs = {"coordinate_transformation_mode": coord, "mode": "nearest", "nearest_mode": "floor"}
+    of = ["x", "", "", "n"] if sizes else ["x", "", "f"]
+    constants = {"n": np.array([2, 5, *(sizes or [0, 0])])} if sizes else {"f": np.array([1, 1, 2, 2], F32)}
+    kind, shape = TYPES[dtype], (2, 5, 11, 13)
+    node = helper.make_node("Resize", of, ["y"], **attrs)
+    for given in (shape, ("n", 5, "h", "w")):
+        if sizes and given != shape:
+            continue
+        model = model_of([node], {"x": given}, ["y"], constants, types={"x": kind, "y": kind})
+        feeds = {"x": numbers_of_type(dtype, *shape)}
+        (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+        with flexnn.Session(flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn"), threads=1) as session:
+            (got,) = session.run(None, feeds)
+            assert not session.statistics()["hosted_operators"]
+        np.testing.assert_array_equal(got, expected(model, feeds)["y"])
+
+
+def test_linear_resizing_of_bytes_is_left_to_numpy(tmp_path):
+    """Its sums are no choice among bytes."""
+    constants = {"f": np.array([1, 1, 2, 2], F32)}
+    node = helper.make_node("Resize", ["x", "", "f"], ["y"], mode="linear")
+    kinds = dict.fromkeys("xy", TYPES[np.uint8])
+    with pytest.raises(flexnn.FlexNNError, match="of 8 bits the nearest"):
+        load(model_of([node], {"x": (1, 2, 4, 4)}, ["y"], constants, types=kinds))

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
-from flexnn.graph import load_model
+from flexnn.graph import load_model, load_onnx
 
 U8 = TensorProto.UINT8
 
@@ -113,3 +113,63 @@ def test_groups_keep_their_weights(tmp_path: Path) -> None:
     proto = model("ConvInteger", w, np.asarray(119, np.uint8), [1, 24, 8, 9], kernel_shape=[3, 3], group=24)
     path.write_bytes(proto.SerializeToString())
     assert channels_of_weights(path, 1) == 1
+
+
+def rounded(kind: str, w: np.ndarray, zero: np.ndarray, shape: list[Any], **attrs: Any) -> onnx.ModelProto:
+    """A convolution with constant steps: QLinearConv, or Conv of what is restored, rounded again."""
+    steps = np.full(zero.shape, 0.02, np.float32) * (1 + np.arange(zero.size).reshape(zero.shape) % 3)
+    bias = np.arange(w.shape[0], dtype=np.int32) * 7
+    constants = {"sx": np.float32(0.03), "zx": np.uint8(121), "w": w, "sw": steps.astype(np.float32), "zw": zero}
+    constants |= {"sy": np.float32(0.25), "zy": np.uint8(117), "b": bias}
+    restored = {"x": ("q", "sx", "zx", None), "v": ("w", "sw", "zw", 0), "c": ("b", "sb", "zb", 0)}
+    if kind == "QLinearConv":
+        inputs = ["q", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"]
+        nodes = [helper.make_node("QLinearConv", inputs, ["y"], name="product", **attrs)]
+    else:
+        constants |= {"sb": np.float32(0.03) * constants["sw"], "zb": np.zeros(zero.shape, np.int32)}
+        nodes = [
+            helper.make_node(
+                "DequantizeLinear", [*names], [to], **({} if axis is None or not zero.ndim else {"axis": 0})
+            )
+            for to, (*names, axis) in restored.items()
+        ]
+        nodes.append(helper.make_node("Conv", ["x", "v", "c"], ["f"], name="product", **attrs))
+        nodes.append(helper.make_node("QuantizeLinear", ["f", "sy", "zy"], ["y"]))
+    given, result = (helper.make_tensor_value_info(n, U8, s) for n, s in (("q", shape), ("y", None)))
+    initializers = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    graph = helper.make_graph(nodes, "g", [given], [result], initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("kind", ["QLinearConv", "Conv"])
+@pytest.mark.parametrize(
+    ("attrs", "groups", "zero", "beyond", "op"),
+    [
+        ({"pads": [1] * 4}, 1, 119, 2, "conv_u8"),
+        ({"pads": [1] * 4, "strides": [2, 2]}, 1, 140, 0, "conv_u8"),
+        ({}, 1, "each", 3, "conv_u8"),
+        ({"auto_pad": "SAME_UPPER"}, 1, 119, 1, "conv_u8"),
+        ({}, 1, 119, 9, "conv"),
+        ({"group": 24}, 24, 119, 1, "dwconv"),
+    ],
+)
+def test_convolutions_with_constant_steps(
+    kind: str, attrs: dict[str, Any], groups: int, zero: Any, beyond: int, op: str, tmp_path: Path
+) -> None:
+    """They were computed in float32, by halves; padded bytes of appended channels are zero points, too."""
+    middles = np.full(24, 119) + np.arange(24) % 7 - 3 if zero == "each" else np.asarray(zero)
+    at = middles.reshape(-1, 1, 1, 1) if zero == "each" else middles
+    w = weights((24, 24 // groups, 3, 3), at, beyond, 0 if groups > 1 else 1)
+    path = tmp_path / "m.onnx"
+    kernel = {"kernel_shape": [3, 3], **attrs}
+    path.write_bytes(rounded(kind, w, middles.astype(np.uint8), [1, 24, "h", 9], **kernel).SerializeToString())
+    graph = load_onnx(str(path), {"q": (1, 24, 7, 9)})
+    assert [node.op for node in graph.nodes if "conv" in node.op] == [op]
+    peer = onnxruntime.InferenceSession(path)
+    with flexnn.Session(path, threads=2) as session:
+        for height in (7, 12):
+            q = np.random.default_rng(height).integers(0, 256, (1, 24, height, 9)).astype(np.uint8)
+            (got,), (want,) = session.run(None, {"q": q}), peer.run(None, {"q": q})
+            assert 10 < want.std() < 127
+            assert np.abs(got.astype(int) - want).max() <= (kind == "Conv")
+            assert np.mean(got != want) < (1e-3 if op == "conv_u8" else 2e-2)  # others by halves

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..build import MAXIMUM
-from ..ir import Attr
+from ..ir import NARROW, Attr
 from .context import Context, Value, lowers
 from .convolution import window_attrs
+from .quantised import chosen
 from .spatial import Window, auto_pads, window
 from .volumes import from_maps, maps_rank, slide_volume, to_maps
 
@@ -32,14 +31,10 @@ def pool(ctx: Context) -> list[Value]:
 
 
 def _slide(ctx: Context, image: Value, attrs: dict[str, Attr]) -> Value:
-    """The pool of an image; integers of 8 bits have a maximum, int8 as its number plus 128."""
-    if ctx.dtype(image) not in ("u8", "i8") or attrs["kind"] != "max":
+    """The pool of an image; integers of 8 bits have a maximum."""
+    if ctx.dtype(image) not in NARROW or attrs["kind"] != "max":
         return ctx.emit("pool", [image], attrs)
-    flip = np.arange(256, dtype=np.uint8) ^ 128
-    if ctx.dtype(image) == "u8":
-        return ctx.emit("pool_u8", [image], attrs | MAXIMUM)
-    most = ctx.emit("pool_u8", [ctx.emit("table_u8", [image, ctx.array(flip, "flip")], {})], attrs | MAXIMUM)
-    return ctx.emit("table_u8", [most, ctx.array(flip.view(np.int8), "unflip")], {})
+    return chosen(ctx, image, "pool_u8", attrs | MAXIMUM)
 
 
 @lowers("GlobalAveragePool", "GlobalMaxPool")

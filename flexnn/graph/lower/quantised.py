@@ -44,6 +44,15 @@ def restored(ctx: Context, x: Value, scale: Value, zero: Value | None, axis: int
     return ctx.emit("quantize", [x, scale] if zero is None else [x, scale, zero], attrs)
 
 
+def chosen(ctx: Context, x: Value, op: str, attrs: dict[str, Attr]) -> Value:
+    """The result of ``op``, which chooses among integers of 8 bits; int8 goes in as its number plus 128."""
+    if ctx.dtype(x) == "u8":
+        return ctx.emit(op, [x], attrs)
+    flip = np.arange(256, dtype=np.uint8) ^ 128
+    y = ctx.emit(op, [ctx.emit("table_u8", [x, ctx.array(flip, "flip")], {})], attrs)
+    return ctx.emit("table_u8", [y, ctx.array(flip.view(np.int8), "unflip")], {})
+
+
 def quantised(ctx: Context, x: Value, scale: Value, zero: Value, axis: int = 0) -> Value:
     """X in steps of scale, in the type of zero."""
     return ctx.emit("quantize", [x, scale, zero], {"to": ctx.dtype(zero), "axis": axis})
@@ -90,6 +99,8 @@ def _of_blocks(ctx: Context, x: Const, scale: Value, block: int, bits: int) -> C
     given = (scale, zero, least)
     if len(x.shape) != 2 or block < 1 or any(v is not None and v.shape != wanted for v in given):
         raise ctx.error(f"scales of shape {scale.shape} do not fit blocks of {block} of shape {x.shape}")
+    if bits == 4 and least is None:
+        x, zero = _halves(ctx, x, zero, wanted)
     value = of_blocks(x, scale, zero, axis, block, bits, least)
     if factors is not None and value.narrow is not None:
         runs = (1 if least is None else 2) * (x.shape[1] // DOUBLE_BLOCK)
@@ -97,6 +108,18 @@ def _of_blocks(ctx: Context, x: Const, scale: Value, block: int, bits: int) -> C
             raise ctx.error(f"factors of scales do not fit double blocks of shape {x.shape}")
         value.narrow = replace(value.narrow, factors=factors)
     return value
+
+
+def _halves(ctx: Context, x: Const, zero: Const | None, shape: tuple[int, ...]) -> tuple[Const, Const | None]:
+    """Integers of 4 bits and their zero points as forms of panels hold them: with zero points they are 0 to 15, without
+    they have a sign.
+    """
+    if x.dtype == "u8" and zero is None:
+        return x, ctx.array(np.zeros(shape, np.uint8), "zeros")
+    if x.dtype == "i8" and zero is not None:
+        raised = [v.converted("u8", lambda a: (a + np.int8(8)).astype(np.uint8), "raised8") for v in (x, zero)]
+        return raised[0], raised[1]
+    return x, zero
 
 
 @lowers("DynamicQuantizeLinear")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from ..ir import Attr
+from ..ir import NARROW, Attr
 from ..sizes import is_same
 from .context import Context, Value, lowers
+from .quantised import chosen
 
 _COORDS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
 
@@ -70,8 +71,8 @@ def _resize(ctx: Context, scales: list[float], sizes: list[int] | None, coord: s
     rank = len(shape)
     if mode not in ("nearest", "linear", "bilinear", "cubic"):
         raise ctx.error(f"attribute mode={mode} is not supported (nearest, linear and cubic are)")
-    if ctx.dtype(x) != "f32":
-        raise ctx.error(f"input has type {ctx.dtype(x)}; at run time only float32 is computed")
+    if ctx.dtype(x) != "f32" and not (ctx.dtype(x) in NARROW and mode == "nearest"):
+        raise ctx.error(f"input has type {ctx.dtype(x)}; at run time only float32 is computed, of 8 bits the nearest")
     if len(scales) != rank or not all(0 < s < math.inf for s in scales):
         raise ctx.error(f"scales {scales} do not fit {rank} dimensions")
     if sizes is None:
@@ -112,7 +113,8 @@ def _resize_two(
         image = ctx.reshape(image, (outer, moved[at], moved[at + 1], inner))
         given = [scales[i] if i in resized else 1.0 for i in axes]
         factors, target = (given[0], given[1]), [result[i] for i in axes]
-    y: Value = ctx.emit(op, [image], attrs | {"sizes": target, "scale_h": factors[0], "scale_w": factors[1]})
+    attrs |= {"sizes": target, "scale_h": factors[0], "scale_w": factors[1]}
+    y: Value = chosen(ctx, image, "resize_u8", attrs) if ctx.dtype(x) in NARROW else ctx.emit(op, [image], attrs)
     y = ctx.reshape(y, tuple(result[p] for p in perm))
     return ctx.transpose(y, [perm.index(i) for i in range(rank)])
 
