@@ -27,6 +27,10 @@ room for others, a long one spares more.
 """
 SPARE = 1.0, 1.05, 1.12, 1.25, 1.5
 """Memory as multiples of what the neediest node needs with the best walks, to which others need not fall below."""
+SPARE_LOOSE = 2.0, 3.0, 5.0
+"""The same for budgets in which less is repeated than in the tightest: of the first walks of each length only."""
+WORTH_LOOSE = 0.05
+"""Work that the tightest walks repeat, as a fraction of the graph's, from which on such budgets are worth the search."""
 BANDS_MAX = 64
 """Most bands of all images."""
 REGIONS_MAX = 64
@@ -130,13 +134,13 @@ class _Kind(NamedTuple):
 
 
 _Run: TypeAlias = tuple[int, int, bool, _Kind]
-"""What walks are chosen by: most nodes of one, bytes that nodes need not fall below, whether the first walk spares all
-of the neediest nodes, and the kind.
+"""Facts that walks are chosen by: most nodes of one, bytes that nodes need not fall below, whether the first walk
+spares all of the neediest nodes, and the kind.
 """
 
 
 class _Known(NamedTuple):
-    """What a search that may repeat less work has found."""
+    """Walks that a search has found which may repeat more or less work."""
 
     found: Found
     work: int
@@ -178,7 +182,8 @@ class Search:
         grows = [after - before for before, after in pairwise(between)]
         no_start, no_end = _core.BANDS_NO_START, _core.BANDS_NO_END
         self._ends = [no_end if grown > 0 else no_start if grown < 0 else no_start | no_end for grown in grows]
-        self._work_max = int(cost_max * sum(node[3] * node[6] + node[7] for node in nodes))
+        self._work = sum(node[3] * node[6] + node[7] for node in nodes)
+        self._work_max = int(cost_max * self._work)
 
     def all(self, *, joins: bool = True) -> Iterator[Found]:
         """Yield good walks. Walks that spare more memory than others need are made again with what these need.
@@ -187,7 +192,7 @@ class Search:
         looks_on = True
         for nodes_max, is_wide in WALKS:
             factors = SPARE if nodes_max == WALKS[0][0] else SPARE_FEW
-            least = max(self._needs, default=0)
+            least = whole = max(self._needs, default=0)
             for joined in (False, True)[: 1 + joins]:
                 tight = self._walks(nodes_max, 0, is_wide, _Kind(False, joined))
                 may_pair = not is_wide and (looks_on or len(self._needs) <= PAIRED_MAX)
@@ -202,6 +207,9 @@ class Search:
                     kind = _Kind(found is not tight, joined)
                     yield found
                     yield from (self._walks(nodes_max, int(factor * found.most), is_wide, kind) for factor in factors)
+                if not joined and tight.work > WORTH_LOOSE * self._work:
+                    loose = (int(factor * tight.most) for factor in SPARE_LOOSE)
+                    yield from (self._walks(nodes_max, n, is_wide, _Kind(False, False)) for n in loose if n < whole)
                 least = tight.most
 
     def tightest(self) -> list[Found]:
@@ -346,8 +354,8 @@ def found_in(
 
 
 class Searched:
-    """What searches have found, by the tables of their graphs: a session that measures the machine between two planners
-    searches once. Small, as the machine is measured beside it.
+    """Walks that searches have found, by the tables of their graphs: a session that measures the machine between two
+    planners searches once. Small, as the machine is measured beside it.
     """
 
     def __init__(self) -> None:

@@ -49,9 +49,9 @@ MILDER = 0.5
 """Memory that a milder form that spills needs beyond the tightest one, as a fraction of what sizes tell of it: they
 tell too much where other things than the neediest node decide.
 """
-MILDER_MAX = 3
-"""Most forms that repeat less than the tightest, of which one budget's plans are made: with two, more memory was
-predicted up to 2.6 % slower where a form that repeats less fitted for the first time.
+MILDER_MAX, LOOSE = 3, 1.55
+"""Most forms that repeat less than the tightest, of which one budget's plans are made, and as many that need more than
+a multiple of its memory: with two, more memory was predicted up to 2.6 % slower.
 """
 UNSURE_WORK = 0.02
 """Work of forms that make maps again, as a fraction of the graph's, by which it may be wrong."""
@@ -266,15 +266,14 @@ class Planner:
         """
         if self._tight is not None:
             milder, room = self._forms[:0:-1], int(memory / MILDER_ROOM)
-            others, left = [form for form in milder if form.makes_again], MILDER_MAX
+            others, left = [form for form in milder if form.makes_again], [MILDER_MAX, MILDER_MAX]
             for form in milder:
-                if not left or best.is_slower(form):
+                if left[0] == 0 or best.is_slower(form):
                     break
-                if self._may_fit(form, memory) and self._paired_of(form) <= memory:
-                    is_first = left == MILDER_MAX
-                    left -= 1
-                    if is_first and self._paired_of(form) > room:
-                        left, room = MILDER_MAX, memory
+                is_loose = form.nbytes > LOOSE * self._tight.nbytes
+                if left[is_loose] and self._may_fit(form, memory) and self._paired_of(form) <= memory:
+                    left[is_loose] -= self._paired_of(form) <= room
+                    room = memory
                     others = [other for other in others if other != form]
                     yield form
             fit = (form for form in others if self._may_fit(form, memory) and self._paired_of(form) <= memory)
