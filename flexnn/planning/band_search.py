@@ -30,7 +30,7 @@ SPARE = 1.0, 1.05, 1.12, 1.25, 1.5
 SPARE_LOOSE = 2.0, 3.0, 5.0
 """The same for budgets in which less is repeated than in the tightest: of the first walks of each length only."""
 WORTH_LOOSE = 0.05
-"""Work that the tightest walks repeat, as a fraction of the graph's, from which on such budgets are worth the search."""
+"""Work that the tightest walks repeat, as a fraction of the graph's, from which on such budgets are worth it."""
 BANDS_MAX = 64
 """Most bands of all images."""
 REGIONS_MAX = 64
