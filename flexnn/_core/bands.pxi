@@ -31,9 +31,9 @@ cdef class _BandGraph:
 
 def bands_find(tables, limits, enough, worst, barred, memo=None):
     """fx_bands_find: (first, last, bands, need_bytes, added_work, pairs) of the best bands around node ``worst``, None
-    where there are none; and the least work that was refused. ``tables``: nodes, uses, roots; ``limits``: the integers of fx_band_limits; ``barred``: a byte
-    for each node; ``memo``: zeros (int64 [a power of two, 4]), which the searches of one graph share. A pair is (root
-    that ends, root that grows, shift, bytes)."""
+    where there are none; and the least work that was refused. ``tables``: nodes, uses, roots; ``limits``: the integers
+    of fx_band_limits; ``barred``: a byte for each node; ``memo``: zeros (int64 [a power of two, 4]), which the searches
+    of one graph share. A pair is (root that ends, root that grows, shift, bytes)."""
     cdef _BandGraph graph = _BandGraph(*tables)
     cdef _Buffer closed = _Buffer(barred)
     cdef _Buffer known = _Buffer(b"" if memo is None else memo, memo is not None)

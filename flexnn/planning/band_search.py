@@ -27,10 +27,6 @@ room for others, a long one spares more.
 """
 SPARE = 1.0, 1.05, 1.12, 1.25, 1.5
 """Memory as multiples of what the neediest node needs with the best walks, to which others need not fall below."""
-SPARE_LOOSE = 2.0, 3.0, 5.0
-"""The same for budgets in which less is repeated than in the tightest: of the first walks of each length only."""
-WORTH_LOOSE = 0.05
-"""Work that the tightest walks repeat, as a fraction of the graph's, from which on such budgets are worth it."""
 BANDS_MAX = 64
 """Most bands of all images."""
 REGIONS_MAX = 64
@@ -182,8 +178,7 @@ class Search:
         grows = [after - before for before, after in pairwise(between)]
         no_start, no_end = _core.BANDS_NO_START, _core.BANDS_NO_END
         self._ends = [no_end if grown > 0 else no_start if grown < 0 else no_start | no_end for grown in grows]
-        self._work = sum(node[3] * node[6] + node[7] for node in nodes)
-        self._work_max = int(cost_max * self._work)
+        self._work_max = int(cost_max * sum(node[3] * node[6] + node[7] for node in nodes))
 
     def all(self, *, joins: bool = True) -> Iterator[Found]:
         """Yield good walks. Walks that spare more memory than others need are made again with what these need.
@@ -192,7 +187,7 @@ class Search:
         looks_on = True
         for nodes_max, is_wide in WALKS:
             factors = SPARE if nodes_max == WALKS[0][0] else SPARE_FEW
-            least = whole = max(self._needs, default=0)
+            least = max(self._needs, default=0)
             for joined in (False, True)[: 1 + joins]:
                 tight = self._walks(nodes_max, 0, is_wide, _Kind(False, joined))
                 may_pair = not is_wide and (looks_on or len(self._needs) <= PAIRED_MAX)
@@ -207,9 +202,6 @@ class Search:
                     kind = _Kind(found is not tight, joined)
                     yield found
                     yield from (self._walks(nodes_max, int(factor * found.most), is_wide, kind) for factor in factors)
-                if not joined and tight.work > WORTH_LOOSE * self._work:
-                    loose = (int(factor * tight.most) for factor in SPARE_LOOSE)
-                    yield from (self._walks(nodes_max, n, is_wide, _Kind(False, False)) for n in loose if n < whole)
                 least = tight.most
 
     def tightest(self) -> list[Found]:

@@ -43,7 +43,7 @@ QUERIES, LATE = 1, 64
 """Numbers of the graphs with queries made last, and with maps made again for late readers (planning/late.py)."""
 WAITING = 0.6
 """Bytes of maps that wait as a fraction of the least that bands need, from which on these are made again."""
-FORMS = 1.005, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, 5.0
+FORMS = 1.005, 1.05, 1.1, 1.2, 1.35, 1.5
 """Memory as multiples of the least, and of the least where maps are made once, or where none grows over another one,
 within which each form of the graph is the cheapest: tight budgets take the first form, looser ones a form that repeats
 less. Forms that sizes hardly tell apart may differ much in what they repeat.

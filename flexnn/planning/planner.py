@@ -49,9 +49,9 @@ MILDER = 0.5
 """Memory that a milder form that spills needs beyond the tightest one, as a fraction of what sizes tell of it: they
 tell too much where other things than the neediest node decide.
 """
-MILDER_MAX, LOOSE = 3, 1.55
-"""Most forms that repeat less than the tightest, of which one budget's plans are made, and as many that need more than
-a multiple of its memory: with two, more memory was predicted up to 2.6 % slower.
+MILDER_MAX = 3
+"""Most forms that repeat less than the tightest, of which one budget's plans are made: with two, more memory was
+predicted up to 2.6 % slower where a form that repeats less fitted for the first time.
 """
 UNSURE_WORK = 0.02
 """Work of forms that make maps again, as a fraction of the graph's, by which it may be wrong."""
@@ -65,8 +65,8 @@ CHOOSING_BYTES, CHOOSING_NODE_BYTES = 256 << 10, 1 << 10
 """Heap memory that several forms leave, of which one is chosen: at least, and for each node that the tightest adds."""
 CHOOSING_PART = 0.25
 """Largest part of the memory beyond the smallest budget that is left for it."""
-NODES_KEPT = 300
-"""Most nodes of forms whose planners are kept."""
+NODES_KEPT = 60
+"""Most nodes of forms whose planners are kept: each takes a kilobyte or two of the heap, beside the arena."""
 PACES = 1.1
 """Largest factor between the paces (``VariantPlanner.pace``) of now and of when a plan was decided."""
 NO_PLAN = ValueError, IndexError, AssertionError
@@ -266,14 +266,15 @@ class Planner:
         """
         if self._tight is not None:
             milder, room = self._forms[:0:-1], int(memory / MILDER_ROOM)
-            others, left = [form for form in milder if form.makes_again], [MILDER_MAX, MILDER_MAX]
+            others, left = [form for form in milder if form.makes_again], MILDER_MAX
             for form in milder:
-                if left[0] == 0 or best.is_slower(form):
+                if not left or best.is_slower(form):
                     break
-                is_loose = form.nbytes > LOOSE * self._tight.nbytes
-                if left[is_loose] and self._may_fit(form, memory) and self._paired_of(form) <= memory:
-                    left[is_loose] -= self._paired_of(form) <= room
-                    room = memory
+                if self._may_fit(form, memory) and self._paired_of(form) <= memory:
+                    is_first = left == MILDER_MAX
+                    left -= 1
+                    if is_first and self._paired_of(form) > room:
+                        left, room = MILDER_MAX, memory
                     others = [other for other in others if other != form]
                     yield form
             fit = (form for form in others if self._may_fit(form, memory) and self._paired_of(form) <= memory)
