@@ -29,7 +29,7 @@ SCRIPT = """
 import sys
 import numpy as np
 import flexnn, flexnn.run.open_shapes, flexnn.artifact.model_section, flexnn.regions.walk
-import flexnn.regions.template_reader
+import flexnn.regions.template_reader, flexnn.graph.lower.common, flexnn.graph.passes
 def peak():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
