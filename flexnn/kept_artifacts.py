@@ -227,8 +227,6 @@ def _made(
     shown = shown and sys.stderr is not None and sys.stderr.isatty()
     bound = {name: list(dims) for name, dims in shapes.items()}
     asked = {"model": model, "shapes": bound, "note": note or "", "terminal": TERMINAL if shown else None}
-    if heard is not None and not shapes:
-        heard = _Guess(model, heard)
     last = _believed(0, "" if shown else _asked_again(asked, heard)) or copied(asked, shown=shown, heard=heard)
     if not last:
         status, last = _made_anew(asked, shown=shown, heard=heard)
@@ -240,26 +238,6 @@ def _made(
     if not name.endswith(ARTIFACT):
         raise OSError(errno.EIO, "compiling printed no artifact", model)
     return name
-
-
-class _Guess:
-    """``heard``, which is told sooner what the model seems to be: when the process that makes its artifact begins."""
-
-    def __init__(self, model: str, heard: Heard) -> None:
-        self._model, self._heard = model, heard
-        self._has_guessed = False
-
-    def __call__(self, kind: str) -> None:
-        if not self._has_guessed or kind == "bound":
-            self._heard(kind)
-
-    def begun(self) -> None:
-        """Tell it that shapes are open, if the file says so."""
-        from flexnn.graph.open_inputs import has_open_inputs  # few sessions wait
-
-        if not self._has_guessed and has_open_inputs(self._model):
-            self._has_guessed = True
-            self._heard("open")
 
 
 def _made_anew(asked: dict[str, Any], *, shown: bool, heard: Heard | None) -> tuple[int, str]:
@@ -380,7 +358,7 @@ def _believed(status: int, last: str) -> str:
 
 def _said(begin: Callable[[int], int], heard: Heard | None) -> tuple[int, bytes]:
     """Wait for a process that ``begin`` starts, which prints to the descriptor that it is given; return its status, and
-    all that it printed. ``heard`` is called with the first line while the process runs, or with what that should be.
+    all that it printed. ``heard`` is called with the first line while the process runs.
     """
     reads, writes = os.pipe()
     try:
@@ -389,8 +367,6 @@ def _said(begin: Callable[[int], int], heard: Heard | None) -> tuple[int, bytes]
         writes = -1
         said = b""
         try:
-            if isinstance(heard, _Guess):
-                heard.begun()
             while block := _read_when_ready(reads):
                 if heard is not None and b"\n" not in said and b"\n" in block:
                     heard((said + block).partition(b"\n")[0].decode("utf-8", "replace"))

@@ -51,18 +51,14 @@ def _opened(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOption
 
 
 def prepare(kind: str, *, measures: bool = True) -> None:
-    """Import what opening and running a model of this kind needs, "open" or "bound", while its artifact is made;
-    ``measures``: whether the session measures the machine.
+    """Import what opening a model of this kind needs, "open" or "bound", while its artifact is made; ``measures``:
+    whether the session measures the machine.
     """
     from flexnn.artifact import parts  # noqa: F401
-    from flexnn.planning import layout  # noqa: F401
 
     if measures:
         from flexnn.measure import device  # noqa: F401
     if kind == "open":
-        from flexnn.graph import passes  # noqa: F401 (the artifact has no templates yet)
-        from flexnn.graph.lower import common  # noqa: F401
-
         from . import open_shapes  # noqa: F401
     else:
         from . import fixed  # noqa: F401
