@@ -29,7 +29,8 @@ SCRIPT = """
 import sys
 import numpy as np
 import flexnn, flexnn.run.open_shapes, flexnn.artifact.model_section, flexnn.regions.walk
-import flexnn.regions.template_reader, flexnn.graph.lower.common, flexnn.graph.passes
+import flexnn.regions.template_reader, flexnn.graph.passes
+from flexnn.graph.lower import convolution, elementwise, indexing, linear, logic, pooling, reduction, resizing
 def peak():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
