@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 LATER = "FLEXNN_LATER"
 """Variable of the environment: "0" lets nothing be left for later."""
 LOADED = (
-    "graph.importer", "graph.lower.convolution", "graph.lower.elementwise", "graph.lower.indexing", "graph.lower.linear",
-    "graph.lower.logic", "graph.lower.pooling", "graph.lower.reduction", "graph.lower.resizing", "graph.lower.selection",
-    "graph.passes", "artifact.writer", "graph.prefold", "artifact.model_section", "regions.sampling",
+    "graph.importer", "graph.lower.convolution", "graph.lower.elementwise", "graph.lower.indexing",
+    "graph.lower.linear", "graph.lower.logic", "graph.lower.pooling", "graph.lower.reduction", "graph.lower.resizing",
+    "graph.lower.selection", "graph.passes", "artifact.writer", "graph.prefold", "artifact.model_section",
+    "regions.sampling",
 )  # fmt: skip
 """Modules that compiling needs, those for open shapes last."""
 CHECKS = "flexnn.graph.checked"
