@@ -45,28 +45,22 @@ FX_INLINE fx_v finish(const fx_planar *p, int c, fx_v v) {
         }                                                                                                              \
     }
 
-/* Vectors of tiles: of the widest, of half of it, and of one for what these leave over; TWO and ONE have fewer sizes.
- * With fewer sums than 8 each waits for itself, more than these do not fit the registers. */
+/* Vectors of tiles: of the widest, and of one for what it leaves over. With fewer sums than 8 each waits for itself,
+ * more do not fit the registers. */
 #if FX_ISA_AVX2
-#define EACH(THREE, TWO, ONE) THREE(1, 8, 4) THREE(2, 4, 2) THREE(3, 3, 2) TWO(4, 2) TWO(5, 2) ONE(6) ONE(7) ONE(8)
+#define EACH(f) f(1, 8, 4) f(2, 4, 2) f(3, 3, 2) f(4, 2, 1) f(5, 2, 1) f(6, 1, 1) f(7, 1, 1) f(8, 1, 1)
 #else
-#define EACH(THREE, TWO, ONE)                                                                                          \
-    THREE(1, 8, 4)                                                                                                     \
-    THREE(2, 6, 3) THREE(3, 4, 2) THREE(4, 4, 2) THREE(5, 3, 2) THREE(6, 3, 2) THREE(7, 3, 2) THREE(8, 3, 2)
+#define EACH(f) f(1, 8, 4) f(2, 6, 3) f(3, 4, 2) f(4, 4, 2) f(5, 3, 2) f(6, 3, 2) f(7, 3, 2) f(8, 3, 2)
 #endif
-#define ONE_TILE(C) TILE(single_##C, C, 1)
-#define TWO_TILES(C, V) TILE(wide_##C, C, V) ONE_TILE(C)
-#define THREE_TILES(C, V, HALF) TILE(half_##C, C, HALF) TWO_TILES(C, V)
-EACH(THREE_TILES, TWO_TILES, ONE_TILE)
+#define TILES(C, V, HALF) TILE(wide_##C, C, V) TILE(half_##C, C, HALF) TILE(single_##C, C, 1)
+EACH(TILES)
 
 void FX_SYMBOL(planar_f32)(const fx_planar *p) {
-#define ONE_ENTRY(C) {{1, single_##C}, {1, single_##C}, {1, single_##C}},
-#define TWO_ENTRIES(C, V) {{V, wide_##C}, {1, single_##C}, {1, single_##C}},
-#define THREE_ENTRIES(C, V, HALF) {{V, wide_##C}, {HALF, half_##C}, {1, single_##C}},
+#define ENTRY(C, V, HALF) {{V, wide_##C}, {HALF, half_##C}, {1, single_##C}},
     static const struct {
         int vectors;
         void (*run)(const fx_planar *, int64_t);
-    } tiles[FX_PLANAR_COLUMNS][3] = {EACH(THREE_ENTRIES, TWO_ENTRIES, ONE_ENTRY)};
+    } tiles[FX_PLANAR_COLUMNS][3] = {EACH(ENTRY)};
     int64_t i = 0;
     for (int size = 0; size < 3; size++) {
         const int pixels = tiles[p->columns - 1][size].vectors * FX_WIDTH;
