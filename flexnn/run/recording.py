@@ -126,9 +126,9 @@ class ReadyStretch:
 
     def close(self) -> None:
         """Free the recording."""
-        if self.recording is not None:
-            self.recording.close()
-            self.recording = None
+        recording, self.recording = self.recording, None  # first: a signal handler may raise when it is closed
+        if recording is not None:
+            recording.close()
             for loop in self.loops:
                 loop.close()
 

@@ -213,3 +213,30 @@ def test_an_opening_that_is_broken_off_is_in_nobodys_way(
                 np.testing.assert_array_equal(y, expected[batch - 1])
         assert pool.statistics()["sessions"] == 2
         del error
+
+
+def test_a_recording_whose_closing_is_broken_off_is_made_again(tmp_path: Path) -> None:
+    """A handler that raised when it was closed left it in place, and the next run ended in ValueError."""
+    path = flexnn.compile(write_branched_model(tmp_path / "open.onnx", 3, batch="n"))
+
+    class Raising:
+        def __init__(self, recording: object) -> None:
+            self._recording = recording
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._recording, name)
+
+        def close(self) -> None:
+            self._recording.close()  # type: ignore[attr-defined]
+            raise Stop
+
+    with open_pool_for_tests(None, 2, poison=True) as pool:
+        session = pool.open(path)
+        expected = session.run(None, feed(2))[0]
+        stretches = session._run._open  # type: ignore[attr-defined]
+        (found,) = stretches.usual
+        found.recording = Raising(found.recording)
+        with pytest.raises(Stop):
+            session._run.unbind()  # type: ignore[attr-defined]
+        for _ in range(2):
+            np.testing.assert_array_equal(session.run(None, feed(2))[0], expected)

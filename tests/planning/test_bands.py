@@ -61,7 +61,7 @@ def test_the_faster_form_is_taken() -> None:
 
 def test_bands_are_looked_for_where_they_could_be_faster() -> None:
     """A plan that streams weights behind the fastest kernels needs no bands; a tighter one does."""
-    graph = CLASSICS["squeezenet1_1"]()
+    graph = CLASSICS["resnet152"]()
     whole = _whole(graph)
     planner = Planner(graph, Setting(FAST_DISK, threads=2))
     plan = planner.plan(int(0.95 * whole.pinning_memory))

@@ -194,7 +194,19 @@ def random_graph(seed: int) -> Graph:
             other = b.constant(1, h, w, c) if rng.random() < 0.6 else b.constant(c)
             attrs: dict[str, Attr] = {"kind": "add", "act": "none", "alpha": 0.0, "beta": 0.0}
             live.append(b.node("binary", [x, other], attrs))
-    return b.finish(*dict.fromkeys((live[-1], rng.choice(live))))
+    return _read(b.finish(*dict.fromkeys((live[-1], rng.choice(live)))))
+
+
+def _read(graph: Graph) -> Graph:
+    """Return the graph without nodes that nothing reads, as compiling leaves them out: forms in bands do, too."""
+    wanted = {graph.root(i) for i in graph.outputs}
+    kept = []
+    for node in reversed(graph.nodes):
+        if graph.root(node.outputs[0]) in wanted:
+            wanted.update(graph.root(i) for i in node.inputs)
+            kept.append(node)
+    graph.nodes[:] = kept[::-1]
+    return graph
 
 
 def random_volume(seed: int) -> Graph:
