@@ -132,8 +132,7 @@ class Room(Teams):
         there is no other, or if ``unused`` only in a budget, and none with which the team may be open; return whether
         there was one. Of many more than one goes at once.
         """
-        # to record one again takes less than to plan these again
-        stays = {*team, *(self._team if self._gave_up else self._used)} if unused else {*team}
+        stays = {*team, *self._used, *self._usual} if unused else {*team}
         has_others = self.segments.memory is not None or not unused
         others = [s for s, found in self._ready.items() if found not in stays] if has_others else []
         others.sort(key=lambda other: self._ready[other] in self._used)
