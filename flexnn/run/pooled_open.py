@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flexnn._core import OpenFile
-from flexnn.graph.ir import Array
+from flexnn.graph.ir import Array, GraphError
 from flexnn.planning import BudgetError, Planner
 from flexnn.planning.overhead import BASE_BYTES
 from flexnn.planning.types import align_up
@@ -216,6 +216,7 @@ class PooledOpenRun(OpenShapesRun):
         if forgets:
             for key in list(self._first):
                 self._drop(key)
+            self._open.forget_all()
             self._open.segments.drop_templates()
             self._recorder.keep_templates(wanted=False)
         self._open.shut()
@@ -253,7 +254,17 @@ class PooledOpenRun(OpenShapesRun):
         budget is too small for them, the others give back. Raises BudgetError, SessionError, GraphError, and ValueError
         where an array does not fit.
         """
-        self.input_bytes = sum(array.nbytes for array in inputs)
+        before, self.input_bytes = self.input_bytes, sum(array.nbytes for array in inputs)
+        try:
+            return self._run_in_pool(inputs, into)
+        except (BudgetError, GraphError):  # what is refused has broken nothing
+            raise
+        except BaseException:
+            self.input_bytes = before
+            self._shut()  # the pool counted what the last whole run left open, not what this one has so far
+            raise
+
+    def _run_in_pool(self, inputs: Sequence[Array], into: Sequence[Array | None] | None) -> list[Array]:
         self._shared.begin(self._seat)
         refused, was_refused = 0, False
         for number in range(ATTEMPTS):

@@ -161,3 +161,12 @@ class Room(Teams):
             self.segments.pop(part)
         self._ready.pop(stretch, None)  # last: nobody would find what is left
         self._counted = ()
+
+    def forget_all(self) -> None:
+        """Forget every stretch and segment, also one that was broken off before anything led to it."""
+        for stretch in list(self._ready):
+            self.forget(stretch)
+        for segment in list(self.segments):
+            self._close(segment)
+            self.segments.pop(segment.segment)
+        self._counted = ()
