@@ -355,6 +355,7 @@ static const struct {
     {172, 264, 8, 8, 7, 1, 1, FX_CONV_PLANAR},
     {128, 62, 12, 12, 7, 1, 1, FX_CONV_IM2COL},
     {128, 62, 12, 12, 7, 1, 1, FX_CONV_DIRECT},
+    {128, 62, 12, 12, 7, 1, 1, FX_CONV_PLANAR},
     {128, 62, 32, 8, 3, 1, 1, FX_CONV_PLANAR},
     {172, 264, 8, 1, 5, 1, 1, FX_CONV_IM2COL},
     {172, 264, 8, 1, 5, 1, 1, FX_CONV_PLANAR},

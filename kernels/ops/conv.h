@@ -32,7 +32,7 @@ uint32_t fx_conv_group_units(const fx_conv_params *p, fx_window w, int threads);
 int64_t fx_conv_group_workspace(const fx_conv_params *p);
 fx_status fx_conv_group_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
 
-/* Output channels that fill at most half of a panel (kernel PLANAR). */
+/* Output channels that leave at least a quarter of a panel empty (kernel PLANAR). */
 int fx_conv_planar_fits(const fx_conv_params *p);
 uint32_t fx_conv_planar_units(const fx_conv_params *p, fx_window w, int threads);
 int64_t fx_conv_planar_workspace(const fx_conv_params *p);

@@ -1,4 +1,4 @@
-/* Convolution with few output channels: a panel of FX_NR channels would be mostly empty, so vectors hold pixels.
+/* Convolution with few output channels: much of a panel of FX_NR channels would be empty, so vectors hold pixels.
  *
  * The rows of the map that an output row sees stand in the workspace by channel, and by x modulo the stride, with zeros
  * beside the map; the next output row finds most of them there. An output row is computed in pieces, by channel as

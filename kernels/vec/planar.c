@@ -48,9 +48,13 @@ FX_INLINE fx_v finish(const fx_planar *p, int c, fx_v v) {
 /* Vectors of tiles: of the widest, and of one for what it leaves over. With fewer sums than 8 each waits for itself,
  * more do not fit the registers. */
 #if FX_ISA_AVX2
-#define EACH(f) f(1, 8, 4) f(2, 4, 2) f(3, 3, 2) f(4, 2, 1) f(5, 2, 1) f(6, 1, 1) f(7, 1, 1) f(8, 1, 1)
+#define EACH(f)                                                                                                        \
+    f(1, 8, 4) f(2, 4, 2) f(3, 3, 2) f(4, 2, 1) f(5, 2, 1) f(6, 1, 1) f(7, 1, 1) f(8, 1, 1) f(9, 1, 1) f(10, 1, 1)     \
+        f(11, 1, 1) f(12, 1, 1)
 #else
-#define EACH(f) f(1, 8, 4) f(2, 6, 3) f(3, 4, 2) f(4, 4, 2) f(5, 3, 2) f(6, 3, 2) f(7, 3, 2) f(8, 3, 2)
+#define EACH(f)                                                                                                        \
+    f(1, 8, 4) f(2, 6, 3) f(3, 4, 2) f(4, 4, 2) f(5, 3, 2) f(6, 3, 2) f(7, 3, 2) f(8, 3, 2) f(9, 2, 1) f(10, 2, 1)     \
+        f(11, 2, 1) f(12, 2, 1)
 #endif
 #define TILES(C, V, HALF) TILE(wide_##C, C, V) TILE(half_##C, C, HALF) TILE(single_##C, C, 1)
 EACH(TILES)

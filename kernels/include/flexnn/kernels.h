@@ -90,7 +90,7 @@ typedef struct fx_gconv {
  *                                         x[ky * cin + q][at[kx] + i] * w(ky, kx, q, c))
  * for c < columns <= FX_PLANAR_COLUMNS, i < pixels, a multiple of FX_PLANAR_PIXELS; r may be NULL. The panel is head
  * floats as in fx_gemm, then [ky][kx][q][FX_NR]. */
-#define FX_PLANAR_COLUMNS 8
+#define FX_PLANAR_COLUMNS 12
 #define FX_PLANAR_PIXELS 16
 typedef struct fx_planar {
     const float *const *x; /* [kh][cin] */
