@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+import flexnn
 from flexnn.planning.ladder import Ladder
 from flexnn.planning.overhead import NODE_BYTES
 from flexnn.planning.planner import Planner
+from flexnn.regions import Stretch
+from flexnn.regions.record import Recorder
 from tests.support.regions import F32, check_run, graph_of, model_of, numbers, opened, value
 
 node = onnx.helper.make_node
@@ -128,3 +132,58 @@ def test_nodes_are_counted_once(tmp_path: Path) -> None:
     with opened(tmp_path, model, memory=memory) as session:
         check_run(session, model, feed)
         assert memory - layers * NODE_BYTES < session.session_bytes <= memory
+
+
+def two_parts() -> onnx.ModelProto:
+    """Three convolutions, and forty more over as many rows as numbers of theirs say: always 8."""
+    weights = {"zero": np.array([0]), "axis": np.array([2]), "rows": np.array(8), "limit": np.array(1e9, np.float32)}
+    nodes, last = [], "x"
+
+    def convolutions(first: int, end: int) -> str:
+        name = last
+        for i in range(first, end):
+            weights[f"w{i}"] = numbers(64, 64, 3, 3, seed=i) / np.float32(24)
+            nodes.append(node("Conv", [name, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1]))
+            nodes.append(node("Relu", [f"c{i}"], [f"r{i}"]))
+            name = f"r{i}"
+        return name
+
+    last = convolutions(0, 3)
+    nodes += [
+        node("Greater", [last, "limit"], ["large"]),
+        node("Cast", ["large"], ["ones"], to=onnx.TensorProto.INT64),
+        node("ReduceSum", ["ones"], ["sum"], keepdims=0),
+        node("Add", ["sum", "rows"], ["count"]),
+        node("Unsqueeze", ["count", "zero"], ["ends"]),
+        node("Slice", [last, "zero", "ends", "axis"], ["part"]),
+    ]
+    last = "part"
+    nodes.append(node("Identity", [convolutions(3, 43)], ["y"]))
+    shapes = value("x", F32, ["n", 64, 16, 16]), value("y", F32, ["n", 64, "rows", 16])
+    return model_of(graph_of(nodes, shapes[:1], shapes[1:], weights))
+
+
+def test_parts_that_do_not_fit_together_are_recorded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first part was planned in all that the second one left before it was recorded, which was then dropped and
+    recorded in each run.
+    """
+    model = two_parts()
+    onnx.save(model, tmp_path / "m.onnx")
+    path = flexnn.compile(tmp_path / "m.onnx")
+    feed = {"x": numbers(1, 64, 16, 16)}
+    small = flexnn.Session(path, memory=3 << 20, threads=1, profile="analytic")
+    with small, pytest.raises(flexnn.BudgetError) as refused:
+        small.run(None, feed)
+    recorded, record = [], Recorder.record
+
+    def counted(self: Recorder, *given: Any) -> Stretch:
+        recorded.append(record(self, *given))
+        return recorded[-1]
+
+    monkeypatch.setattr(Recorder, "record", counted)
+    with flexnn.Session(path, memory=refused.value.minimum, threads=1, profile="analytic") as session:
+        check_run(session, model, feed)
+        assert len(recorded) == 2
+        for _ in range(3):
+            session.run(None, feed)
+        assert len(recorded) == 2
