@@ -30,6 +30,23 @@ static inline void check_fill_bytes(check_case *c, void *data, int64_t bytes) {
         (p)->r_scale = check_one_in(c, 2) ? 0.5f : 1.5f * check_real(c);                                               \
     } while (0)
 
+/* Steps that only a run knows, as fx_steps_of reads them. */
+static inline void check_fill_steps(check_case *c, int32_t is_dynamic) {
+    const uint8_t zero = (uint8_t)check_int(c, 0, 255);
+    if (is_dynamic)
+        *(float *)c->in[1] = fabsf(check_real(c));
+    if (is_dynamic == 1)
+        *(uint8_t *)c->in[2] = zero;
+    else if (is_dynamic == 2)
+        ((float *)c->in[1])[1] = zero;
+}
+
+static inline uint8_t check_zero(const check_case *c, int32_t is_dynamic, int32_t x_zero) {
+    return is_dynamic == 2   ? (uint8_t)((const float *)c->in[1])[1]
+           : is_dynamic == 1 ? *(const uint8_t *)c->in[2]
+                             : (uint8_t)x_zero;
+}
+
 /* Heads of panels: biases, sums of their weights, scales so that a sum of `products` fills the range (some are powers
  * of two, and there ties occur), offsets. `weights` bytes behind the head are drawn, -128 only where `is_full`. */
 static inline void check_fill_byte_panels(check_case *c, int32_t count, int64_t bytes, int32_t to, double products,

@@ -45,7 +45,7 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
         if (positive[i] < 1)
             return FX_ERR_PARAMS;
-    if ((p->is_by_rows != 0 && p->is_by_rows != 1) || (p->is_dynamic != 0 && p->is_dynamic != 1))
+    if (p->is_by_rows < 0 || p->is_by_rows > 1 || p->is_dynamic < 0 || p->is_dynamic > 2)
         return FX_ERR_PARAMS;
     const fx_byte_finish finish = FX_BYTE_FINISH_OF(p);
     if (kernel != 0 || p->nr != FX_NR || p->pt < 0 || p->pl < 0 || p->x_zero < 0 || p->x_zero > UINT8_MAX ||
@@ -69,7 +69,7 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const fx_conv_u8_params *p = &u->conv_u8;
     const fx_maps maps = maps_of(p);
     if (p->is_dynamic && (operand == 1 || operand == 2))
-        *hi = operand == 1 ? (int64_t)sizeof(float) : 1;
+        *hi = fx_steps_bytes(operand, p->is_dynamic);
     else if (operand != 2)
         fx_byte_maps_extent(&maps, operand, p->to, lo, hi);
 }
@@ -152,6 +152,7 @@ typedef struct walk {
     const uint8_t *x, *end; /* of the map */
     int64_t run;
     workspace s;
+    fx_steps steps;        /* where they are dynamic */
     int is_run;            /* by rows: taps of a row inside the map are one run of the input */
     int is_single;         /* one tap, which is inside the map for every pixel, of whole fours */
     const uint8_t *last;   /* the last place where a whole run may begin */
@@ -343,14 +344,8 @@ static void lay_panels(const walk *w, const char *panel, int64_t bytes, int64_t 
                                        .fours = weights / FX_FOUR_BYTES};
             b->lay_panel_u8(&l);
         }
-        if (!p->is_dynamic)
-            continue;
-        const uint32_t zero = *(const uint8_t *)w->call->in[2], *words = (const uint32_t *)(const void *)panel;
-        const float step = *(const float *)w->call->in[1], *scales = (const float *)(const void *)panel + 2 * FX_NR;
-        for (int j = 0; j < FX_NR; j++) {
-            ((uint32_t *)w->s.bias)[i * FX_NR + j] = words[j] - zero * words[FX_NR + j];
-            w->s.scales[i * FX_NR + j] = scales[j] * step;
-        }
+        if (p->is_dynamic)
+            fx_steps_head(panel, w->steps, w->s.bias + i * FX_NR, w->s.scales + i * FX_NR);
     }
 }
 
@@ -411,7 +406,9 @@ static void start_run(walk *w) {
     w->is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
                    (int64_t)(p->ow - 1) * p->sw < p->w && p->cin % 4 == 0;
     w->s = workspace_at(w->call->workspace, w->call->kernels, p);
-    memset(w->s.zero, p->is_dynamic ? *(const uint8_t *)w->call->in[2] : p->x_zero, (size_t)w->run);
+    if (p->is_dynamic)
+        w->steps = fx_steps_of(w->call->in, p->is_dynamic);
+    memset(w->s.zero, p->is_dynamic ? w->steps.zero : p->x_zero, (size_t)w->run);
     copy_ends(w);
 }
 

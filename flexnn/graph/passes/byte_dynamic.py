@@ -35,7 +35,7 @@ def multiply_dynamically(graph: Graph) -> None:
         return
     uses = Bytes(graph)
     for node in graph.nodes:
-        if node.op == "conv" and not any(node.attrs["pads"]):  # type: ignore[arg-type]
+        if node.op in NAMES:
             _multiply(uses, node)
     uses.flush()
     cleanup(graph)
@@ -54,12 +54,34 @@ def _multiply(uses: Bytes, conv: Node) -> None:
         return
     panels = float_panels(uses.graph, conv, Steps(1.0, 0), found.factors, found.offset, found.bias)
     attrs = byte_attrs(conv, panels, float_clamp(uses, found.last.outputs[0]))
-    inputs, weight = [source, found.step, zero], add_panels(uses.graph, conv.name, panels)
+    measured = _measured(uses, found.step, zero)
+    inputs = [source, found.step, zero] if measured is None else [source, measured]
+    weight = add_panels(uses.graph, conv.name, panels)
     if found.last is conv:
         become(uses, conv, NAMES[conv.op], inputs, attrs, weight)
         return
     made = uses.emit(found.last, NAMES[conv.op], inputs, attrs, weight)
     become(uses, found.last, "reshape", [made], {"shape": list(uses.shape(found.last.outputs[0]))})
+
+
+def _measured(uses: Bytes, step: int, zero: int) -> int | None:
+    """Return what a step and a zero point are both taken from; None where they are not."""
+    cast = uses.producer.get(zero)
+    if cast is None or cast.op != "cast":
+        return None
+    found = [_taken(uses, tensor) for tensor in (step, cast.inputs[0])]
+    measured = found[0][0]
+    maker = uses.producer.get(measured)
+    is_both = found == [(measured, [0]), (measured, [1])] and maker is not None and maker.op == "byte_steps"
+    return measured if is_both else None
+
+
+def _taken(uses: Bytes, tensor: int) -> tuple[int, object]:
+    """Return what a number is a slice of, and where that begins."""
+    node = uses.producer.get(tensor)
+    while node is not None and node.op == "reshape":
+        node = uses.producer.get(node.inputs[0])
+    return (node.inputs[0], node.attrs["starts"]) if node is not None and node.op == "slice" else (tensor, None)
 
 
 def _behind(uses: Bytes, conv: Node) -> _Behind | None:
