@@ -79,16 +79,19 @@ static inline float check_clamped(float v, float lo, float hi) {
     return v > lo ? v < hi ? v : hi : lo;
 }
 
+static inline void check_set_float(const check_case *c, check_expected *e, int64_t at, float y) {
+    int32_t bits;
+    memcpy(&bits, &y, sizeof bits);
+    check_set_int(c, e, at, bits);
+}
+
 /* Sets element `at` of the output; factor: the scale and the offset. */
 static inline void check_set_finished(const check_case *c, check_expected *e, const fx_byte_finish *f, int64_t at,
                                       int64_t sum, const float factor[2], const uint8_t *r) {
     const int32_t whole = (int32_t)(uint32_t)(uint64_t)sum;
     if (f->to == FX_DTYPE_F32) {
         const float product = (float)((double)(float)whole * factor[0]); /* rounded before the sum */
-        const float y = check_clamped((float)((double)product + factor[1]), f->lo, f->hi);
-        int32_t bits;
-        memcpy(&bits, &y, sizeof bits);
-        check_set_int(c, e, at, bits);
+        check_set_float(c, e, at, check_clamped((float)((double)product + factor[1]), f->lo, f->hi));
         return;
     }
     const double v = nearbyint(check_clamped((float)whole * factor[0], f->lo, f->hi));

@@ -30,6 +30,9 @@ static void fill(check_case *c) {
     for (int o = 0; o < 2; o++)
         if (c->in[o])
             check_fill_bytes(c, c->in[o], c->in_hi[o]);
+    if (p->is_dynamic && p->has_residual)
+        for (int64_t i = 0; i < c->in_hi[2] / 4; i++)
+            ((float *)c->in[2])[i] = check_real(c);
     check_fill_steps(c, p->is_dynamic);
     check_fill_byte_panels(c, (p->cout + FX_NR - 1) / FX_NR, bytes_of(p), p->to, (double)p->kh * p->kw * p->cin,
                            check_one_in(c, 2));
@@ -78,6 +81,13 @@ static void expect(const check_case *c, check_expected *e) {
                     const uint8_t *r = (const uint8_t *)c->in[1] + (int64_t)n * p->r_sn + (int64_t)oy * p->r_sh +
                                        (int64_t)ox * p->r_sw + o;
                     const int64_t at = (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o;
+                    if (p->is_dynamic && p->has_residual) {
+                        const float *added = (const float *)c->in[2] + (r - (const uint8_t *)c->in[1]);
+                        const float v = (float)((double)(float)(int32_t)(uint32_t)(uint64_t)sum * factor);
+                        const float y = check_clamped((float)((double)v + scale[FX_NR]), p->lo, p->hi);
+                        check_set_float(c, e, at, check_clamped((float)((double)y + *added), p->sum_lo, p->sum_hi));
+                        continue;
+                    }
                     check_set_finished(c, e, &finish, at, sum,
                                        (float[]){factor, p->to == FX_DTYPE_F32 ? scale[FX_NR] : 0},
                                        p->has_residual ? r : NULL);
@@ -107,6 +117,9 @@ static void draw(check_case *c) {
     p->x_zero = check_int(c, 0, 255);
     CHECK_DRAW_FINISH(c, p);
     p->is_dynamic = p->to == FX_DTYPE_F32 ? check_int(c, 0, 2) : 0;
+    p->has_residual |= p->is_dynamic == 2 && check_one_in(c, 2);
+    if (p->is_dynamic && p->has_residual)
+        p->sum_lo = check_one_in(c, 2) ? -INFINITY : -1, p->sum_hi = check_one_in(c, 2) ? INFINITY : 1;
 }
 
 static const struct {

@@ -63,8 +63,9 @@ def _panels(graph: Graph, node: Node, cin: int, cout: int) -> tuple[Array, Array
 
 def _conv(graph: Graph, node: Node, x: Array, second: Array | None = None, zero: Array | None = None) -> Array:
     cin = x.shape[-1]
-    if zero is None and second is not None and second.dtype == F32:
-        second, zero = second[:1], second[1:]
+    added = None
+    if second is not None and second.shape == (2,) and second.dtype == F32:
+        second, zero, added = second[:1], second[1:], zero
     cout = cin if node.op == "dwconv_u8" else int(node.attrs["cout"])
     weights, bias, sums, scale, offset = _panels(graph, node, cin, cout)
     windows = _windows(node, x, int(node.attrs["x_zero"] if zero is None else zero.item()))
@@ -79,7 +80,8 @@ def _conv(graph: Graph, node: Node, x: Array, second: Array | None = None, zero:
     whole = total.astype(np.int32).astype(F32)
     attrs = node.attrs
     if attrs["to"] == "f32":
-        return np.minimum(np.maximum(whole * scale + offset, F32(attrs["lo"])), F32(attrs["hi"]))
+        y = np.minimum(np.maximum(whole * scale + offset, F32(attrs["lo"])), F32(attrs["hi"]))
+        return y if added is None else np.minimum(np.maximum(y + added, F32(attrs["sum_lo"])), F32(attrs["sum_hi"]))
     y = finished(whole * scale, attrs["zero"], attrs["lo"], attrs["hi"])
     if second is None:
         return y

@@ -61,9 +61,10 @@ def _infer(node: Node, shapes: list[Shape], dtypes: list[str], cout: int) -> tup
     n, h, w, _ = image(node, shapes[0])
     shape, to = (n, *window_sizes(node, h, w), cout), str(node.attrs["to"])
     if len(shapes) == 3 or dtypes[1:] == ["f32"]:
-        _dtypes(node, dtypes, ("u8", "f32", "u8")[: len(dtypes)])
-        known = shapes[1] == MEASURED if len(shapes) == 2 else all(prod(s) == 1 for s in shapes[1:])
-        if to != "f32" or not known:
+        third = "f32" if shapes[1] == MEASURED and node.op == "conv_u8" else "u8"
+        _dtypes(node, dtypes, ("u8", "f32", third)[: len(dtypes)])
+        known = shapes[1] == MEASURED and shapes[2:] in ([], [shape])
+        if to != "f32" or not (known or (third == "u8" and all(prod(s) == 1 for s in shapes[1:]) and len(shapes) == 3)):
             raise node_error(node, f"steps of shapes {shapes[1:]} for {to}")
         return shape, to
     _dtypes(node, dtypes, ("u8",) * len(dtypes))
@@ -89,12 +90,15 @@ def clamp_fields(node: Node) -> Values:
 
 def _dynamic(inputs: Sequence[Tensor]) -> int:
     """Return 1 for a step and a zero point that a run computes, 2 for both as ``byte_steps`` leaves them, else 0."""
-    return 1 if len(inputs) == 3 else 2 if len(inputs) == 2 and inputs[1].dtype == "f32" else 0
+    if len(inputs) == 1 or inputs[1].dtype != "f32":
+        return 0
+    return 1 if inputs[2:] and inputs[2].dtype == "u8" else 2
 
 
 def _fields(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     steps = _dynamic(inputs)
-    x, residual = inputs[0], inputs[1] if len(inputs) == 2 and not steps else None
+    at = 2 if steps == 2 else 1
+    x, residual = inputs[0], inputs[at] if len(inputs) > at and steps != 1 else None
     (n, h, w, _), (_, oh, ow, _) = x.shape, y.shape
     values: Values = {"n": n, "h": h, "w": w, "oh": oh, "ow": ow, "nr": NR, **window_fields(node)}
     values |= pixel_strides("x", x) | pixel_strides("y", y) | pixel_strides("r", residual)
@@ -216,13 +220,13 @@ OPERATORS = (
     Operator(
         name="conv_u8",
         attrs={**SPATIAL, "cout": Int(1), "by_rows": Int(0, 1), **FINISH},
-        inputs=(1, 3),  # x; or x, residual; or x, step, zero point of x; or x, both of them
+        inputs=(1, 3),  # x; or x, residual; or x, step, zero point of x; or x, both of them, perhaps a residual
         dtypes=("u8", "f32"),
         infer=_infer_conv,
         encode=_encode_conv,
         strided=(fits_inner,) * 4,
         together=always_together,
-        in_place=(1,),
+        in_place=(1, 2),
         reads_transposes=False,
         order="fixed",
         rows=_product_rows,

@@ -38,6 +38,8 @@ def multiply_dynamically(graph: Graph) -> None:
         if node.op in NAMES:
             _multiply(uses, node)
     uses.flush()
+    fold_sums(uses)
+    uses.flush()
     cleanup(graph)
 
 
@@ -62,6 +64,46 @@ def _multiply(uses: Bytes, conv: Node) -> None:
         return
     made = uses.emit(found.last, NAMES[conv.op], inputs, attrs, weight)
     become(uses, found.last, "reshape", [made], {"shape": list(uses.shape(found.last.outputs[0]))})
+
+
+def fold_sums(uses: Bytes) -> None:
+    """Make sums, and the relu or clip behind them, part of the convolution that makes one operand for them alone: of
+    two the later one, so that the other operand is there.
+    """
+    position = {id(node): i for i, node in enumerate(uses.graph.nodes)}
+    for node in uses.graph.nodes:
+        if node.op != "binary" or not _is_plain(node, "add"):
+            continue
+        found = [(conv, *pair) for pair in operands(node) if (conv := _adding(uses, node, pair[0])) is not None]
+        if not found:
+            continue
+        conv, operand, other = max(found, key=lambda entry: position[id(entry[0])])
+        out = conv.outputs[0]
+        if operand != out:
+            other = uses.emit(node, "reshape", [other], {"shape": list(uses.shape(out))})
+        clamp = float_clamp(uses, node.outputs[0])
+        attrs = conv.attrs | {"sum_lo": clamp["lo"], "sum_hi": clamp["hi"]}
+        inputs, weight = [*conv.inputs, other], conv.weight
+        position[id(node)] = position[id(conv)]
+        if operand == out:
+            become(uses, node, conv.op, inputs, attrs, weight)
+            continue
+        made = uses.emit(node, conv.op, inputs, attrs, weight)
+        become(uses, node, "reshape", [made], {"shape": list(uses.shape(node.outputs[0]))})
+
+
+def _adding(uses: Bytes, add: Node, tensor: int) -> Node | None:
+    """The convolution with steps that a run has measured whose sums this one alone reads, perhaps through a reshape."""
+    if any(uses.shape(i) != uses.shape(add.outputs[0]) for i in add.inputs) or add.inputs[0] == add.inputs[1]:
+        return None
+    maker, reader = uses.producer.get(tensor), add
+    if maker is not None and maker.op == "reshape":
+        maker, reader = uses.producer.get(maker.inputs[0]), maker
+    if maker is None or maker.op != "conv_u8" or len(maker.inputs) != 2 or maker.attrs["to"] != "f32":
+        return None
+    if uses.only_consumer(tensor) is not add or uses.only_consumer(maker.outputs[0]) is not reader:
+        return None
+    return maker if uses.graph.tensors[maker.inputs[1]].dtype == "f32" else None
 
 
 def _measured(uses: Bytes, step: int, zero: int) -> int | None:

@@ -27,7 +27,8 @@
  * finish(...) - zero is rounded, and y = finish(fma(v, v_scale, (r - r_zero) r_scale)) with sum_zero, sum_lo, sum_hi.
  * F32: y = min(max(sum scale + offset, lo), hi), the product rounded first; no residual. is_dynamic (F32): in[1] is a
  * step, f32, and in[2] x's zero point, u8, which only a run knows: the bias has no share of it, sum is less the zero
- * point times the sum of weights, and the scale is scale step. With 2 in[1] has both, as byte_steps leaves them.
+ * point times the sum of weights, and the scale is scale step. With 2 in[1] has both, as byte_steps leaves them, and
+ * there may be a residual r, f32: y = min(max(v + r, sum_lo), sum_hi) of the v that y is without.
  * Panels (bytes_panel.h): [bias FX_NR int32][sums of weights FX_NR int32][scale FX_NR f32][F32: offset FX_NR f32], then
  * [run][four of it][FX_NR][4] weights. A run is the cin channels of a tap, or with is_by_rows the kw * cin channels of a
  * row of taps, whose dilation dw is 1; zeros fill it up to fours. x_sn, x_sh, x_sw: strides of batch, row, pixel (channel
@@ -39,7 +40,7 @@
     F(sum_lo) F(sum_hi)
 
 /* Depthwise: cout = cin = c. Weights of a panel: [kx][four of ky][FX_NR][4], zeros fill up the fours. The rest as
- * conv_u8's. */
+ * conv_u8's, but a residual of f32. */
 #define FX_DWCONV_U8_FIELDS(I, F)                                                                                     \
     I(n) I(h) I(w) I(c) I(oh) I(ow) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(nr)                             \
     I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(r_sn) I(r_sh) I(r_sw) I(is_dynamic)                             \
