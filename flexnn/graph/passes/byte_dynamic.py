@@ -93,15 +93,16 @@ def fold_sums(uses: Bytes) -> None:
 
 
 def _adding(uses: Bytes, add: Node, tensor: int) -> Node | None:
-    """The convolution with steps that a run has measured whose sums this one alone reads, perhaps through a reshape."""
+    """The convolution with steps that a run has measured whose sums this one alone reads, perhaps through reshapes."""
     if any(uses.shape(i) != uses.shape(add.outputs[0]) for i in add.inputs) or add.inputs[0] == add.inputs[1]:
         return None
-    maker, reader = uses.producer.get(tensor), add
-    if maker is not None and maker.op == "reshape":
-        maker, reader = uses.producer.get(maker.inputs[0]), maker
+    maker = uses.producer.get(tensor)
+    while maker is not None and maker.op == "reshape":
+        maker = uses.producer.get(maker.inputs[0])
     if maker is None or maker.op != "conv_u8" or len(maker.inputs) != 2 or maker.attrs["to"] != "f32":
         return None
-    if uses.only_consumer(tensor) is not add or uses.only_consumer(maker.outputs[0]) is not reader:
+    found = uses.after_reshapes(maker.outputs[0])
+    if found is None or found[1] is not add:
         return None
     return maker if uses.graph.tensors[maker.inputs[1]].dtype == "f32" else None
 
