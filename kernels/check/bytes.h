@@ -30,6 +30,23 @@ static inline void check_fill_bytes(check_case *c, void *data, int64_t bytes) {
         (p)->r_scale = check_one_in(c, 2) ? 0.5f : 1.5f * check_real(c);                                               \
     } while (0)
 
+/* Steps that only a run knows, as fx_steps_of reads them. */
+static inline void check_fill_steps(check_case *c, int32_t is_dynamic) {
+    const uint8_t zero = (uint8_t)check_int(c, 0, 255);
+    if (is_dynamic)
+        *(float *)c->in[1] = fabsf(check_real(c));
+    if (is_dynamic == 1)
+        *(uint8_t *)c->in[2] = zero;
+    else if (is_dynamic == 2)
+        ((float *)c->in[1])[1] = zero;
+}
+
+static inline uint8_t check_zero(const check_case *c, int32_t is_dynamic, int32_t x_zero) {
+    return is_dynamic == 2   ? (uint8_t)((const float *)c->in[1])[1]
+           : is_dynamic == 1 ? *(const uint8_t *)c->in[2]
+                             : (uint8_t)x_zero;
+}
+
 /* Heads of panels: biases, sums of their weights, scales so that a sum of `products` fills the range (some are powers
  * of two, and there ties occur), offsets. `weights` bytes behind the head are drawn, -128 only where `is_full`. */
 static inline void check_fill_byte_panels(check_case *c, int32_t count, int64_t bytes, int32_t to, double products,
@@ -62,16 +79,19 @@ static inline float check_clamped(float v, float lo, float hi) {
     return v > lo ? v < hi ? v : hi : lo;
 }
 
+static inline void check_set_float(const check_case *c, check_expected *e, int64_t at, float y) {
+    int32_t bits;
+    memcpy(&bits, &y, sizeof bits);
+    check_set_int(c, e, at, bits);
+}
+
 /* Sets element `at` of the output; factor: the scale and the offset. */
 static inline void check_set_finished(const check_case *c, check_expected *e, const fx_byte_finish *f, int64_t at,
                                       int64_t sum, const float factor[2], const uint8_t *r) {
     const int32_t whole = (int32_t)(uint32_t)(uint64_t)sum;
     if (f->to == FX_DTYPE_F32) {
         const float product = (float)((double)(float)whole * factor[0]); /* rounded before the sum */
-        const float y = check_clamped((float)((double)product + factor[1]), f->lo, f->hi);
-        int32_t bits;
-        memcpy(&bits, &y, sizeof bits);
-        check_set_int(c, e, at, bits);
+        check_set_float(c, e, at, check_clamped((float)((double)product + factor[1]), f->lo, f->hi));
         return;
     }
     const double v = nearbyint(check_clamped((float)whole * factor[0], f->lo, f->hi));

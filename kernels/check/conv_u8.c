@@ -30,10 +30,10 @@ static void fill(check_case *c) {
     for (int o = 0; o < 2; o++)
         if (c->in[o])
             check_fill_bytes(c, c->in[o], c->in_hi[o]);
-    if (p->is_dynamic) {
-        *(float *)c->in[1] = fabsf(check_real(c));
-        *(uint8_t *)c->in[2] = (uint8_t)check_int(c, 0, 255);
-    }
+    if (p->is_dynamic && p->has_residual)
+        for (int64_t i = 0; i < c->in_hi[2] / 4; i++)
+            ((float *)c->in[2])[i] = check_real(c);
+    check_fill_steps(c, p->is_dynamic);
     check_fill_byte_panels(c, (p->cout + FX_NR - 1) / FX_NR, bytes_of(p), p->to, (double)p->kh * p->kw * p->cin,
                            check_one_in(c, 2));
     clear_ends(c);
@@ -48,7 +48,7 @@ static int64_t weight_at(const fx_conv_u8_params *p, int o, int t, int q) {
 
 static int64_t sum_of(const check_case *c, const int8_t *w, int n, int oy, int ox, int o) {
     const fx_conv_u8_params *p = &c->params.conv_u8;
-    const int zero = p->is_dynamic ? *(const uint8_t *)c->in[2] : p->x_zero;
+    const int zero = check_zero(c, p->is_dynamic, p->x_zero);
     int64_t sum = 0;
     for (int t = 0; t < p->kh * p->kw; t++) {
         const int64_t iy = (int64_t)oy * p->sh - p->pt + t / p->kw * p->dh;
@@ -75,12 +75,19 @@ static void expect(const check_case *c, check_expected *e) {
                     int64_t sum = words[0] + sum_of(c, w, n, oy, ox, o);
                     float factor = scale[0];
                     if (p->is_dynamic) {
-                        sum -= (int64_t)*(const uint8_t *)c->in[2] * words[FX_NR];
+                        sum -= (int64_t)check_zero(c, p->is_dynamic, 0) * words[FX_NR];
                         factor *= *(const float *)c->in[1];
                     }
                     const uint8_t *r = (const uint8_t *)c->in[1] + (int64_t)n * p->r_sn + (int64_t)oy * p->r_sh +
                                        (int64_t)ox * p->r_sw + o;
                     const int64_t at = (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o;
+                    if (p->is_dynamic && p->has_residual) {
+                        const float *added = (const float *)c->in[2] + (r - (const uint8_t *)c->in[1]);
+                        const float v = (float)((double)(float)(int32_t)(uint32_t)(uint64_t)sum * factor);
+                        const float y = check_clamped((float)((double)v + scale[FX_NR]), p->lo, p->hi);
+                        check_set_float(c, e, at, check_clamped((float)((double)y + *added), p->sum_lo, p->sum_hi));
+                        continue;
+                    }
                     check_set_finished(c, e, &finish, at, sum,
                                        (float[]){factor, p->to == FX_DTYPE_F32 ? scale[FX_NR] : 0},
                                        p->has_residual ? r : NULL);
@@ -109,7 +116,10 @@ static void draw(check_case *c) {
     CHECK_BYTE_STRIDES(c, p, p->cin, p->cout);
     p->x_zero = check_int(c, 0, 255);
     CHECK_DRAW_FINISH(c, p);
-    p->is_dynamic = p->to == FX_DTYPE_F32 && check_one_in(c, 2);
+    p->is_dynamic = p->to == FX_DTYPE_F32 ? check_int(c, 0, 2) : 0;
+    p->has_residual |= p->is_dynamic == 2 && check_one_in(c, 2);
+    if (p->is_dynamic && p->has_residual)
+        p->sum_lo = check_one_in(c, 2) ? -INFINITY : -1, p->sum_hi = check_one_in(c, 2) ? INFINITY : 1;
 }
 
 static const struct {

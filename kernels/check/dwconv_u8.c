@@ -12,13 +12,17 @@ static void fill(check_case *c) {
     for (int o = 0; o < 2; o++)
         if (c->in[o])
             check_fill_bytes(c, c->in[o], c->in_hi[o]);
+    check_fill_steps(c, p->is_dynamic);
     check_fill_byte_panels(c, (p->c + FX_NR - 1) / FX_NR, bytes_of(p), p->to, p->kh * p->kw, 1);
     const int64_t head = fx_byte_panel_head(p->to); /* what fills up the fours is 0 */
     for (int64_t b = 0; b < c->weight_bytes; b++)
         if (b % bytes_of(p) >= head) {
             const int64_t at = b % bytes_of(p) - head;
-            if (at / FX_FOUR_BYTES % ((p->kh + 3) / 4) * 4 + at % 4 >= p->kh)
+            int32_t *sums = (int32_t *)(void *)((char *)c->weight + b / bytes_of(p) * bytes_of(p)) + FX_NR;
+            if (at / FX_FOUR_BYTES % ((p->kh + 3) / 4) * 4 + at % 4 >= p->kh) {
+                sums[at / 4 % FX_NR] -= ((int8_t *)c->weight)[b];
                 ((char *)c->weight)[b] = 0;
+            }
         }
 }
 
@@ -32,21 +36,24 @@ static void expect(const check_case *c, check_expected *e) {
                     const char *panel = (const char *)c->weight + o / FX_NR * bytes_of(p);
                     const float *scale = (const float *)(const void *)panel + 2 * FX_NR + o % FX_NR;
                     const int8_t *w = (const int8_t *)panel + fx_byte_panel_head(p->to) + (int64_t)o % FX_NR * 4;
-                    int64_t sum = ((const int32_t *)(const void *)panel)[o % FX_NR];
+                    const int zero = check_zero(c, p->is_dynamic, p->x_zero);
+                    const int32_t *words = (const int32_t *)(const void *)panel + o % FX_NR;
+                    int64_t sum = words[0] - (p->is_dynamic ? (int64_t)zero * words[FX_NR] : 0);
                     for (int ky = 0; ky < p->kh; ky++)
                         for (int kx = 0; kx < p->kw; kx++) {
                             const int64_t iy = (int64_t)oy * p->sh - p->pt + ky * p->dh;
                             const int64_t ix = (int64_t)ox * p->sw - p->pl + kx * p->dw;
                             const int inside = iy >= 0 && iy < p->h && ix >= 0 && ix < p->w;
                             const int64_t at = (int64_t)n * p->x_sn + iy * p->x_sh + ix * p->x_sw + o;
-                            sum += (inside ? ((const uint8_t *)c->in[0])[at] : p->x_zero) *
+                            sum += (inside ? ((const uint8_t *)c->in[0])[at] : zero) *
                                    w[(kx * ((p->kh + 3) / 4) + ky / 4) * FX_FOUR_BYTES + ky % 4];
                         }
                     const uint8_t *r = (const uint8_t *)c->in[1] + (int64_t)n * p->r_sn + (int64_t)oy * p->r_sh +
                                        (int64_t)ox * p->r_sw + o;
                     const int64_t at = (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o;
+                    const float factor = p->is_dynamic ? scale[0] * *(const float *)c->in[1] : scale[0];
                     check_set_finished(c, e, &finish, at, sum,
-                                       (float[]){scale[0], p->to == FX_DTYPE_F32 ? scale[FX_NR] : 0},
+                                       (float[]){factor, p->to == FX_DTYPE_F32 ? scale[FX_NR] : 0},
                                        p->has_residual ? r : NULL);
                 }
 }
@@ -65,6 +72,7 @@ static void draw(check_case *c) {
     CHECK_BYTE_STRIDES(c, p, p->c, p->c);
     p->x_zero = check_int(c, 0, 255);
     CHECK_DRAW_FINISH(c, p);
+    p->is_dynamic = p->to == FX_DTYPE_F32 ? check_int(c, 0, 2) : 0;
 }
 
 static const struct {

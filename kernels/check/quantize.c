@@ -18,6 +18,9 @@ static void draw(check_case *c) {
     p->inner = check_one_in(c, 3) ? check_int(c, 100, 2000) : check_int(c, 1, 30);
     p->has_zero = check_int(c, 0, 1);
     p->has_bias = way == 2 && check_one_in(c, 2);
+    p->is_measured = way == 0 && p->to == FX_DTYPE_U8 && check_one_in(c, 2);
+    if (p->is_measured)
+        p->n = 1, p->has_zero = 0;
     if (way == 2 && check_one_in(c, 2))
         p->inner = 1;
 }
@@ -55,6 +58,8 @@ static void fill(check_case *c) {
                 ((uint8_t *)c->in[o])[i] = (uint8_t)check_int(c, 0, 255);
         }
     }
+    if (p->is_measured)
+        ((float *)c->in[1])[1] = (float)check_int(c, 0, 255);
 }
 
 static int32_t integer_at(const void *x, int32_t dtype, int64_t at) {
@@ -70,7 +75,9 @@ static void expect(const check_case *c, check_expected *e) {
     for (int64_t i = 0; i < total; i++) {
         const int64_t slice = i / p->inner % p->n;
         const double scale = ((const float *)c->in[1])[slice];
-        const double zero = p->has_zero ? integer_at(c->in[2], type, slice) : 0;
+        const double zero = p->is_measured ? ((const float *)c->in[1])[1]
+                            : p->has_zero  ? integer_at(c->in[2], type, slice)
+                                           : 0;
         if (p->to == FX_DTYPE_F32) {
             const float y = (float)((float)(integer_at(c->in[0], type, i) - zero) * scale);
             memcpy(e->bytes + i * 4, &y, 4);
@@ -95,10 +102,10 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     if (i > 3)
         return 0;
     const int32_t u8 = FX_DTYPE_U8, f32 = FX_DTYPE_F32, i32 = FX_DTYPE_I32;
-    const fx_quantize_params shapes[] = {{f32, u8, 1, 1, 200000, 1, 0},
-                                         {u8, f32, 1, 1, 200000, 1, 0},
-                                         {i32, u8, 1, 1, 200000, 1, 0},
-                                         {i32, u8, 200000 / 64, 64, 1, 1, 1}};
+    const fx_quantize_params shapes[] = {{f32, u8, 1, 1, 200000, 1, 0, 0},
+                                         {u8, f32, 1, 1, 200000, 1, 0, 0},
+                                         {i32, u8, 1, 1, 200000, 1, 0, 0},
+                                         {i32, u8, 200000 / 64, 64, 1, 1, 1, 0}};
     static const char *const names[] = {"quantize", "dequantize", "quantize sums", "quantize sums of 64 channels"};
     c->params.quantize = shapes[i];
     *flops = 0;

@@ -23,3 +23,21 @@ int64_t fx_byte_maps_bytes(const fx_maps *m, int32_t to) {
     const int32_t *d = m->y.d;
     return (int64_t)d[0] * d[1] * d[2] * d[3] * fx_byte_or_float(to);
 }
+
+fx_steps fx_measured(const void *measured) {
+    const float *v = measured;
+    return (fx_steps){v[0], v[1] >= 0 && v[1] <= UINT8_MAX ? (uint8_t)v[1] : 0};
+}
+
+fx_steps fx_steps_of(const void *const *in, int32_t is_dynamic) {
+    return is_dynamic == 2 ? fx_measured(in[1]) : (fx_steps){*(const float *)in[1], *(const uint8_t *)in[2]};
+}
+
+void fx_steps_head(const void *panel, fx_steps steps, int32_t *bias, float *scales) {
+    const uint32_t *words = panel, zero = steps.zero;
+    const float *own = (const float *)panel + 2 * FX_NR;
+    for (int j = 0; j < FX_NR; j++) {
+        bias[j] = (int32_t)(words[j] - zero * words[FX_NR + j]);
+        scales[j] = own[j] * steps.step;
+    }
+}

@@ -22,6 +22,24 @@ int fx_byte_finish_fits(const fx_byte_finish *f, int32_t has_residual);
 void fx_byte_maps_extent(const fx_maps *m, int operand, int32_t to, int64_t *lo, int64_t *hi);
 int64_t fx_byte_maps_bytes(const fx_maps *m, int32_t to);
 
+/* Step and zero point of a map that only a run knows, from in[1] and in[2] of a call (params_bytes.h). */
+typedef struct fx_steps {
+    float step;
+    uint8_t zero;
+} fx_steps;
+fx_steps fx_steps_of(const void *const *in, int32_t is_dynamic);
+
+/* The same of {step, zero point as a float}. */
+fx_steps fx_measured(const void *measured);
+
+/* Bytes of operand 1 or 2 of a map with such steps. */
+static inline int64_t fx_steps_bytes(int operand, int32_t is_dynamic) {
+    return operand == 1 ? is_dynamic * (int64_t)sizeof(float) : is_dynamic == 1;
+}
+
+/* The first words of a panel with such steps: biases less their share of the zero point, scales times the step. */
+void fx_steps_head(const void *panel, fx_steps steps, int32_t *bias, float *scales);
+
 static inline int64_t fx_byte_or_float(int32_t to) {
     return to == FX_DTYPE_F32 ? (int64_t)sizeof(float) : 1;
 }

@@ -38,6 +38,11 @@ static fx_maps maps_of(const fx_conv_u8_params *p) {
     return FX_MAPS_OF(p, p->cin, p->cout);
 }
 
+/* Whether there is a residual of floats, input 2. */
+static int is_added(const fx_conv_u8_params *p) {
+    return p->is_dynamic == 2 && p->has_residual == 1 && p->sum_lo <= p->sum_hi;
+}
+
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_conv_u8_params *p = &u->conv_u8;
     const int32_t positive[] = {p->n,  p->h,  p->w,  p->cin, p->oh, p->ow, p->cout,
@@ -45,11 +50,11 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
         if (positive[i] < 1)
             return FX_ERR_PARAMS;
-    if ((p->is_by_rows != 0 && p->is_by_rows != 1) || (p->is_dynamic != 0 && p->is_dynamic != 1))
+    if (p->is_by_rows < 0 || p->is_by_rows > 1 || p->is_dynamic < 0 || p->is_dynamic > 2)
         return FX_ERR_PARAMS;
     const fx_byte_finish finish = FX_BYTE_FINISH_OF(p);
     if (kernel != 0 || p->nr != FX_NR || p->pt < 0 || p->pl < 0 || p->x_zero < 0 || p->x_zero > UINT8_MAX ||
-        !fx_byte_finish_fits(&finish, p->has_residual) || (p->is_by_rows && p->dw != 1))
+        !fx_byte_finish_fits(&finish, is_added(p) ? 0 : p->has_residual) || (p->is_by_rows && p->dw != 1))
         return FX_ERR_PARAMS;
     if (p->is_dynamic && p->to != FX_DTYPE_F32)
         return FX_ERR_PARAMS;
@@ -68,8 +73,10 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const fx_conv_u8_params *p = &u->conv_u8;
     const fx_maps maps = maps_of(p);
-    if (p->is_dynamic && (operand == 1 || operand == 2))
-        *hi = operand == 1 ? (int64_t)sizeof(float) : 1;
+    if (operand == 2 && is_added(p))
+        fx_box_extent(4, maps.residual.d, maps.residual.s, (int64_t)sizeof(float), lo, hi);
+    else if (p->is_dynamic && (operand == 1 || operand == 2))
+        *hi = fx_steps_bytes(operand, p->is_dynamic);
     else if (operand != 2)
         fx_byte_maps_extent(&maps, operand, p->to, lo, hi);
 }
@@ -81,7 +88,8 @@ static int64_t output_bytes(const fx_params *u) {
 
 static int64_t element_bytes(const fx_params *u, int operand) {
     const fx_conv_u8_params *p = &u->conv_u8;
-    return operand == FX_OUTPUT ? fx_byte_or_float(p->to) : operand == 1 && p->is_dynamic ? (int64_t)sizeof(float) : 1;
+    const int is_float = (operand == 1 && p->is_dynamic) || (operand == 2 && p->is_dynamic == 2);
+    return operand == FX_OUTPUT ? fx_byte_or_float(p->to) : is_float ? (int64_t)sizeof(float) : 1;
 }
 
 /* ---- workspace ---- */
@@ -102,6 +110,8 @@ typedef struct workspace {
     char *panels;      /* of a unit, laid out */
     int32_t *bias;     /* of a unit's panels, where they are dynamic */
     float *scales;
+    float *sums; /* of a tile, before a residual of floats is added */
+    void **sum_rows;
     int64_t size;
 } workspace;
 
@@ -135,6 +145,8 @@ static workspace workspace_at(void *base, const fx_kernels *k, const fx_conv_u8_
     FX_TAKE(s.panels, base, at, b->lay_panel_u8 ? panels * laid_depth(p) * FX_NR : 0);
     FX_TAKE(s.bias, base, at, p->is_dynamic ? panels * FX_NR : 0);
     FX_TAKE(s.scales, base, at, p->is_dynamic ? panels * FX_NR : 0);
+    FX_TAKE(s.sums, base, at, is_added(p) ? (int64_t)b->rows * b->panels * FX_NR : 0);
+    FX_TAKE(s.sum_rows, base, at, is_added(p) ? b->rows : 0);
     s.size = at;
     return s;
 }
@@ -152,6 +164,7 @@ typedef struct walk {
     const uint8_t *x, *end; /* of the map */
     int64_t run;
     workspace s;
+    fx_steps steps;        /* where they are dynamic */
     int is_run;            /* by rows: taps of a row inside the map are one run of the input */
     int is_single;         /* one tap, which is inside the map for every pixel, of whole fours */
     const uint8_t *last;   /* the last place where a whole run may begin */
@@ -289,7 +302,7 @@ static void point_tile(walk *w, int rows) {
     const fx_conv_u8_params *p = w->p;
     const int64_t y_bytes = fx_byte_or_float(p->to);
     for (int i = 0; i < rows;) {
-        const uint8_t *x = w->x + w->batch * p->x_sn, *r = w->call->in[1];
+        const uint8_t *x = w->x + w->batch * p->x_sn, *r = w->call->in[is_added(p) ? 2 : 1];
         char *y = (char *)w->call->out + (w->batch * p->y_sn + w->oy * p->y_sh + w->ox * p->y_sw) * y_bytes;
         const int64_t iy = w->oy * p->sh - p->pt;
         const int64_t ix = w->ox * p->sw - p->pl;
@@ -302,8 +315,8 @@ static void point_tile(walk *w, int rows) {
                           : point_taps(w, x, iy, ix, first, last - first, rows);
         point_steps((uintptr_t)y, p->y_sw * y_bytes, w->s.c + first, last - first);
         if (p->has_residual) {
-            r += w->batch * p->r_sn + w->oy * p->r_sh + w->ox * p->r_sw;
-            point_steps((uintptr_t)r, p->r_sw, w->s.r + first, last - first);
+            r += (w->batch * p->r_sn + w->oy * p->r_sh + w->ox * p->r_sw) * y_bytes;
+            point_steps((uintptr_t)r, p->r_sw * y_bytes, w->s.r + first, last - first);
         }
         i = last;
         w->ox += last - first;
@@ -343,14 +356,8 @@ static void lay_panels(const walk *w, const char *panel, int64_t bytes, int64_t 
                                        .fours = weights / FX_FOUR_BYTES};
             b->lay_panel_u8(&l);
         }
-        if (!p->is_dynamic)
-            continue;
-        const uint32_t zero = *(const uint8_t *)w->call->in[2], *words = (const uint32_t *)(const void *)panel;
-        const float step = *(const float *)w->call->in[1], *scales = (const float *)(const void *)panel + 2 * FX_NR;
-        for (int j = 0; j < FX_NR; j++) {
-            ((uint32_t *)w->s.bias)[i * FX_NR + j] = words[j] - zero * words[FX_NR + j];
-            w->s.scales[i * FX_NR + j] = scales[j] * step;
-        }
+        if (p->is_dynamic)
+            fx_steps_head(panel, w->steps, w->s.bias + i * FX_NR, w->s.scales + i * FX_NR);
     }
 }
 
@@ -377,6 +384,25 @@ static void ask_weights(const walk *w, fx_dot_u8 *d, const asking *asks, const c
     d->ahead = (const char *)((uintptr_t)panels + (uintptr_t)(asks->distance + call * fours * d->ahead_step));
 }
 
+/* Multiplies into the workspace, and from there adds to a residual, which y may lie over. */
+static void multiply_and_add(const walk *w, fx_dot_u8 d) {
+    const fx_conv_u8_params *p = w->p;
+    void *const *to = d.c;
+    const int64_t width = (int64_t)d.panels * FX_NR;
+    point_steps((uintptr_t)w->s.sums - (uintptr_t)d.c_at * sizeof(float), width * (int64_t)sizeof(float), w->s.sum_rows,
+                d.rows);
+    d.c = w->s.sum_rows, d.r = NULL;
+    w->call->kernels->bytes->dot_u8(&d);
+    for (int32_t i = 0; i < d.rows; i++) {
+        const float *v = w->s.sums + i * width, *r = (const float *)(const void *)w->s.r[i] + d.c_at;
+        float *y = (float *)to[i] + d.c_at;
+        for (int32_t j = 0; j < d.columns; j++) {
+            const float sum = v[j] + r[j], low = sum < p->sum_lo ? p->sum_lo : sum;
+            y[j] = low > p->sum_hi ? p->sum_hi : low;
+        }
+    }
+}
+
 /* All panels of [first, first + count), of which the first is at d->w, for the tile whose pointers stand in the
  * workspace. */
 static void run_tile(const walk *w, fx_dot_u8 d, const asking *asks, int32_t first, int32_t count) {
@@ -396,7 +422,7 @@ static void run_tile(const walk *w, fx_dot_u8 d, const asking *asks, int32_t fir
             d.bias = w->s.bias + i * FX_NR, d.scales = w->s.scales + i * FX_NR;
         if (asks->distance)
             ask_weights(w, &d, asks, panel, i, count);
-        b->dot_u8(&d);
+        is_added(w->p) ? multiply_and_add(w, d) : b->dot_u8(&d);
     }
 }
 
@@ -411,7 +437,9 @@ static void start_run(walk *w) {
     w->is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
                    (int64_t)(p->ow - 1) * p->sw < p->w && p->cin % 4 == 0;
     w->s = workspace_at(w->call->workspace, w->call->kernels, p);
-    memset(w->s.zero, p->is_dynamic ? *(const uint8_t *)w->call->in[2] : p->x_zero, (size_t)w->run);
+    if (p->is_dynamic)
+        w->steps = fx_steps_of(w->call->in, p->is_dynamic);
+    memset(w->s.zero, p->is_dynamic ? w->steps.zero : p->x_zero, (size_t)w->run);
     copy_ends(w);
 }
 

@@ -35,7 +35,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
             return FX_ERR_PARAMS;
     const fx_byte_finish finish = FX_BYTE_FINISH_OF(p);
     if (kernel != 0 || p->nr != FX_NR || p->pt < 0 || p->pl < 0 || p->x_zero < 0 || p->x_zero > UINT8_MAX ||
-        !fx_byte_finish_fits(&finish, p->has_residual))
+        !fx_byte_finish_fits(&finish, p->has_residual) || p->is_dynamic < 0 || p->is_dynamic > 2 ||
+        (p->is_dynamic && p->to != FX_DTYPE_F32))
         return FX_ERR_PARAMS;
     if ((int64_t)p->n * p->oh > INT32_MAX || (int64_t)p->kh * p->kw > 1 << 20 ||
         ((int64_t)(p->kh + 3) * p->kw + 16) * FX_NR * fx_div_up(p->c, FX_NR) > FX_ELEMENTS_MAX ||
@@ -47,8 +48,12 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    const fx_maps maps = maps_of(&u->dwconv_u8);
-    fx_byte_maps_extent(&maps, operand, u->dwconv_u8.to, lo, hi);
+    const fx_dwconv_u8_params *p = &u->dwconv_u8;
+    const fx_maps maps = maps_of(p);
+    if (p->is_dynamic && (operand == 1 || operand == 2))
+        *hi = fx_steps_bytes(operand, p->is_dynamic);
+    else if (operand != 2)
+        fx_byte_maps_extent(&maps, operand, p->to, lo, hi);
 }
 
 static int64_t output_bytes(const fx_params *u) {
@@ -57,10 +62,11 @@ static int64_t output_bytes(const fx_params *u) {
 }
 
 static int64_t element_bytes(const fx_params *u, int operand) {
-    return operand == FX_OUTPUT ? fx_byte_or_float(u->dwconv_u8.to) : 1;
+    const fx_dwconv_u8_params *p = &u->dwconv_u8;
+    return operand == FX_OUTPUT ? fx_byte_or_float(p->to) : operand == 1 && p->is_dynamic ? (int64_t)sizeof(float) : 1;
 }
 
-/* The workspace: pointers, then a pixel of zero points. */
+/* The workspace: pointers, then a pixel of zero points; where steps are dynamic, then panels with a run's own heads. */
 static int64_t pointer_bytes(const fx_dwconv_u8_params *p) {
     const int64_t pixels = positions(p, fx_min64(FX_DW_U8_PIXELS, p->ow));
     return fx_round_up((int64_t)sizeof(uint8_t *) * p->kh * pixels, 64);
@@ -68,7 +74,8 @@ static int64_t pointer_bytes(const fx_dwconv_u8_params *p) {
 
 static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)k, (void)kernel;
-    return pointer_bytes(&u->dwconv_u8) + fx_round_up(u->dwconv_u8.c, 64);
+    const int64_t copied = u->dwconv_u8.is_dynamic ? panels(u) * panel_bytes(u) : 0;
+    return pointer_bytes(&u->dwconv_u8) + fx_round_up(u->dwconv_u8.c, 64) + copied;
 }
 
 /* Items: strips of one row after the other. */
@@ -115,13 +122,26 @@ static void run_strip(const fx_call *call, fx_dw_u8 *d, const uint8_t *zero, int
     call->kernels->bytes->dwconv_u8(d);
 }
 
+/* Panels [first, last) of the window, with the biases and scales of a run that only it knows. */
+static const char *copied_panels(const fx_call *call, char *to, fx_steps steps, int64_t first, int64_t last) {
+    const int64_t bytes = panel_bytes(call->params);
+    memcpy(to, (const char *)call->weight + first * bytes, (size_t)((last - first) * bytes));
+    for (int64_t i = 0; i < last - first; i++) {
+        int32_t *words = (int32_t *)(void *)(to + i * bytes);
+        fx_steps_head(words, steps, words, (float *)(void *)words + 2 * FX_NR);
+    }
+    return to;
+}
+
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_dwconv_u8_params *p = &call->params->dwconv_u8;
     const fx_window *win = &call->window;
     const fx_cut cut = cut_window(p, *win, threads);
     const int64_t strips = fx_div_up(p->ow, FX_DW_U8_PIXELS); /* of a row */
     uint8_t *zero = (uint8_t *)call->workspace + pointer_bytes(p);
-    memset(zero, p->x_zero, (size_t)p->c);
+    char *copied = (char *)zero + fx_round_up(p->c, 64);
+    const fx_steps steps = p->is_dynamic ? fx_steps_of(call->in, p->is_dynamic) : (fx_steps){0};
+    memset(zero, p->is_dynamic ? steps.zero : p->x_zero, (size_t)p->c);
     fx_dw_u8 d = {.x = call->workspace, .y_step = p->y_sw, .r_step = p->r_sw, .w_panel = panel_bytes(call->params)};
     d.kh = p->kh, d.kw = p->kw, d.stride = p->sw, d.dilation = p->dw;
     d.finish = FX_BYTE_FINISH_OF(p);
@@ -130,7 +150,8 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         const int64_t first = fx_cut_at(cut.groups, cut.cuts, group), last = fx_cut_at(cut.groups, cut.cuts, group + 1);
         d.at = win->c0 + first * FX_NR;
         d.channels = (int32_t)(fx_min64(win->c1, win->c0 + last * FX_NR) - d.at);
-        d.w = (const char *)call->weight + first * d.w_panel;
+        d.w = p->is_dynamic ? copied_panels(call, copied, steps, first, last)
+                            : (const char *)call->weight + first * d.w_panel;
         const int64_t end = fx_cut_at(cut.items, cut.parts, part + 1);
         for (int64_t item = fx_cut_at(cut.items, cut.parts, part); item < end; item++) {
             const int64_t x0 = fx_cut_at(p->ow, strips, item % strips);

@@ -2,6 +2,7 @@
  * rounded half to even. One scale, zero point and bias for each of the n slices in the middle of a contiguous
  * [outer, n, inner].
  * https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html. */
+#include "bytes.h"
 #include "units.h"
 
 static int is_quantising(const fx_quantize_params *p) {
@@ -37,6 +38,9 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (kernel != 0 || !known || p->outer < 1 || p->n < 1 || p->inner < 1 || p->has_zero < 0 || p->has_zero > 1 ||
         p->has_bias < 0 || p->has_bias > is_requantising(p))
         return FX_ERR_PARAMS;
+    if (p->is_measured < 0 || p->is_measured > 1 ||
+        (p->is_measured && (!is_quantising(p) || p->to != FX_DTYPE_U8 || p->n != 1 || p->has_zero)))
+        return FX_ERR_PARAMS;
     return (int64_t)p->outer * p->n <= FX_ELEMENTS_MAX / p->inner ? FX_OK : FX_ERR_PARAMS;
 }
 
@@ -45,7 +49,7 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const int64_t elements = (int64_t)p->outer * p->n * p->inner;
     *lo = 0;
     *hi = operand == 0           ? elements * bytes_of(p->from)
-          : operand == 1         ? p->n * (int64_t)sizeof(float)
+          : operand == 1         ? (p->n + p->is_measured) * (int64_t)sizeof(float)
           : operand == FX_OUTPUT ? elements * bytes_of(p->to)
           : operand == 3         ? p->has_bias * p->n * (int64_t)sizeof(int32_t)
                                  : p->has_zero * p->n * bytes_of(type_of_zero(p));
@@ -156,7 +160,9 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         const int64_t slice = e / p->inner % p->n;
         n = fx_min64(end - e, p->inner - e % p->inner);
         const float scale = ((const float *)call->in[1])[slice];
-        const int32_t zero = p->has_zero ? integer_at(call->in[2], type, slice) : 0;
+        const int32_t zero = p->is_measured ? fx_measured(call->in[1]).zero
+                             : p->has_zero  ? integer_at(call->in[2], type, slice)
+                                            : 0;
         const void *x = (const char *)call->in[0] + e * bytes_of(p->from);
         float *y = (float *)call->out + e; /* or bytes */
         if (is_quantising(p)) {

@@ -133,6 +133,41 @@ def test_depthwise_behind_a_convolution_and_a_residual(tmp_path: Path) -> None:
     m.check(tmp_path, y, m.conv([y], 10, window(1), x_zero=120, to="f32"))
 
 
+@pytest.mark.parametrize("op", ["conv_u8", "dwconv_u8"])
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize(("kernel", "stride", "shift"), [(1, 1, 0.4), (3, 1, -2.0), (3, 2, 0.0), (7, 1, 3.0)])
+def test_steps_that_a_run_computes(
+    tmp_path: Path, kernel: int, stride: int, shift: float, together: bool, op: str
+) -> None:
+    m = Maker()
+    x = m.input(2, 9, 11, 21, dtype="f32")
+    m.feeds["x0"] += np.float32(shift)
+    steps = m.node("byte_steps", [x], {"part": "all"})
+    given = [steps]
+    if not together:
+        one = {"sizes": [1], "steps": [1]}
+        step, zero = (m.node("slice", [steps], {"starts": [i], **one}) for i in range(2))
+        given = [step, m.node("cast", [zero], {"to": "u8"})]
+    y = m.node("quantize", [x, *given], {"to": "u8", "axis": 0})
+    cout = 21 if op == "dwconv_u8" else 40
+    at = window(kernel, stride, kernel // 2)
+    z = m.conv([y, *given], cout, at, op=op, to="f32")
+    m.check(tmp_path, y, z)
+    if op == "conv_u8" and together:
+        bounds: dict[str, Attr] = {"sum_lo": -0.5, "sum_hi": 2.0}
+        m.check(tmp_path, m.conv([y, *given, z], cout, at, to="f32", finish=bounds))
+
+
+def test_steps_of_ranges_of_rows(tmp_path: Path) -> None:
+    m = Maker()
+    x = m.input(2, 9, 5, 130, dtype="f32")
+    rows = m.node("byte_steps", [x], {"part": "rows"})
+    whole = m.node("byte_steps", [x], {"part": "all"})
+    want = m.check(tmp_path, rows, whole, m.node("byte_steps", [rows], {"part": "ranges"}))
+    _, every, joined = want.values()
+    np.testing.assert_array_equal(joined, every)
+
+
 def test_a_padding_pixel_is_a_zero_point(tmp_path: Path) -> None:
     m = Maker()
     x = m.input(1, 5, 5, 4)
@@ -194,7 +229,7 @@ def test_products_of_computed_bytes(tmp_path: Path, to: str) -> None:
 BREAKS: list[tuple[str, Callable[[Maker, int], int]]] = [
     ("rows of taps that are dilated", lambda m, x: m.conv([x], 4, window(2, dilation=2), by_rows=True)),
     ("residual of shape", lambda m, x: m.conv([x, x], 4, window(2))),
-    ("a step of shape", lambda m, x: m.conv([x, m.input(1, dtype="f32"), m.input(1)], 4, window(1))),
+    ("steps of shapes", lambda m, x: m.conv([x, m.input(1, dtype="f32"), m.input(1)], 4, window(1))),
     ("inputs of f32, expected u8", lambda m, x: m.conv([m.input(1, 5, 5, 4, dtype="f32")], 4, window(1))),
 ]
 

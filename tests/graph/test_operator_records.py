@@ -97,7 +97,7 @@ def test_what_an_operator_lacks_is_named(name: str) -> None:
         collect([*OPERATORS.values(), OPERATORS[name]])
     with pytest.raises(TypeError, match=f"^operator {name}: has_panels"):
         collect([*records, Operator(**vars(OPERATORS[name]) | {"has_panels": not OPERATORS[name].has_panels})])
-    if name not in ("copy", "gather", "table_u8"):
+    if name not in ("copy", "gather", "table_u8", "byte_steps"):
         with pytest.raises(TypeError, match=f"^operator {name}: no handler in flexnn/graph/passes/layout.py$"):
             handlers([Operator(**vars(OPERATORS[name]) | {"order": "own"})])
 
@@ -208,6 +208,7 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
         [((2, 3), "u8"), ((3,), "u8")],
         {"kind": "add", "a_zero": 0, "b_zero": 0, "a_scale": 1.0, "b_scale": 1.0, "zero": 0, "lo": 0.0, "hi": 255.0},
     ),
+    "byte_steps": (f32((2, 3)), {"part": "all"}),
     "matmul_u8": (
         [((2, 3), "u8"), ((3, 4), "u8")],
         {"a_zero": 0, "b_zero": 0, "scale": 1.0, "to": "u8", "zero": 0, "lo": 0.0, "hi": 255.0},

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import flexnn
 from tests.support.compare import check_model, model_of, numbers_of_type, ops_of, weights
 
 F32 = np.float32
@@ -106,6 +108,53 @@ def test_bytes_of_a_scale_that_a_run_knows_are_multiplied_as_such():
     model = model_of([quantise, *nodes], {"x0": (3, 9, 70)}, ["y"], constants, 17)
     graph = check_model(model, tolerance=1e-4)
     assert [op for op in ops_of(graph) if op.startswith("conv")] == ["conv_u8"]
+
+
+def _dynamically(x, y, weight, **attrs):
+    """Nodes and constants of a convolution as onnxruntime's dynamic quantisation writes it."""
+    names = [f"{y}.{name}" for name in ("bytes", "step", "zero", "sums", "floats", "both", "scaled")]
+    quantised, step, zero, sums, floats, both, scaled = names
+    constants = {f"{y}.w": weight, f"{y}.wz": np.int8(0), f"{y}.ws": F32(0.02), f"{y}.b": np.ones((1, 1, 1, 1), F32)}
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", [x], [quantised, step, zero]),
+        helper.make_node("ConvInteger", [quantised, f"{y}.w", zero, f"{y}.wz"], [sums], **attrs),
+        helper.make_node("Cast", [sums], [floats], to=TensorProto.FLOAT),
+        helper.make_node("Mul", [step, f"{y}.ws"], [both]),
+        helper.make_node("Mul", [floats, both], [scaled]),
+        helper.make_node("Add", [scaled, f"{y}.b"], [y]),
+    ]
+    return nodes, constants
+
+
+def test_padded_and_depthwise_convolutions_and_sums_with_measured_steps():
+    first, constants = _dynamically("x0", "a", numbers(24, 24, 3, 3, dtype=np.int8), pads=[1] * 4)
+    second, more = _dynamically("a", "b", numbers(24, 1, 3, 3, dtype=np.int8), pads=[1] * 4, group=24)
+    third, most = _dynamically("b", "c", numbers(24, 24, 1, 1, dtype=np.int8))
+    nodes = [
+        *first,
+        *second,
+        *third,
+        helper.make_node("Add", ["c", "a"], ["d"]),
+        helper.make_node("Relu", ["d"], ["y"]),
+    ]
+    model = model_of(nodes, {"x0": (1, 24, 9, 8)}, ["y"], constants | more | most, 17)
+    graph = check_model(model, tolerance=1e-4)
+    assert ops_of(graph).count("conv_u8") == 2
+    assert ops_of(graph).count("dwconv_u8") == 1
+    assert not {"binary", "unary", "cast", "reduce"} & set(ops_of(graph))
+
+
+def test_dynamic_quantisation_needs_no_more_than_floats(tmp_path):
+    """Maps of which the range is sought are made twice, in bands of rows, as those of a gate are."""
+    chain, constants, before = [], {}, "x0"
+    for i, (cin, cout, size) in enumerate([(3, 64, 1), (64, 8, 3), (8, 64, 1), (64, 8, 3)]):
+        w = numbers(cout, cin, size, size, dtype=np.int8)
+        nodes, more = _dynamically(before, f"v{i}", w, pads=[size // 2] * 4)
+        chain, constants, before = chain + nodes, constants | more, f"v{i}"
+    path = tmp_path / "m.onnx"
+    onnx.save(model_of(chain, {"x0": (1, 3, 128, 128)}, [before], constants, 17), path)
+    widest = 4 * 64 * 128 * 128
+    assert flexnn.plan(path, threads=1).minimum_memory < 1.25 * widest
 
 
 def test_bytes_that_others_read_too_stay_right():

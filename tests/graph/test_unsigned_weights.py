@@ -90,7 +90,7 @@ def test_matrices(zero: Any, beyond: int, appended: int, rows: int, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("attrs", "appended"),
-    [({}, 2), ({"strides": [2, 2]}, 2), ({"dilations": [2, 1]}, 2), ({"auto_pad": "VALID"}, 2), ({"pads": [1] * 4}, 0)],
+    [({}, 2), ({"strides": [2, 2]}, 2), ({"dilations": [2, 1]}, 2), ({"auto_pad": "VALID"}, 2), ({"pads": [1] * 4}, 2)],
 )
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_convolutions(kernel: int, attrs: dict[str, Any], appended: int, tmp_path: Path) -> None:

@@ -576,6 +576,8 @@ def _recurrent(
 def _quantize(
     graph: Graph, node: Node, x: Array, scale: Array, zero: Array | None = None, bias: Array | None = None
 ) -> Array:
+    if zero is None and x.dtype == np.float32 and node.attrs["to"] == "u8":  # as byte_steps leaves them
+        scale, zero = scale[:1], scale[1:]
     shape = [-1 if i == node.attrs["axis"] else 1 for i in range(x.ndim)] if scale.size > 1 else ()
     scale, zero = scale.reshape(shape), np.zeros((), np.int64) if zero is None else zero.reshape(shape).astype(np.int64)
     if node.attrs["to"] == "f32":

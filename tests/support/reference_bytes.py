@@ -26,12 +26,12 @@ def finished(v: Array, zero: int, lo: float, hi: float) -> Array:
     return (np.rint(np.minimum(np.maximum(v, F32(lo)), F32(hi))) + zero).astype(np.uint8)
 
 
-def _windows(node: Node, x: Array) -> Array:
+def _windows(node: Node, x: Array, zero: int) -> Array:
     """The input under each tap, zero points outside the map: [n, oh, ow, kh, kw, c] of int64."""
     (kh, kw), (sh, sw), (dh, dw) = node.attrs["kernel"], node.attrs["strides"], node.attrs["dilations"]
     top, left, bottom, right = node.attrs["pads"]
     pads = ((0, 0), (top, bottom), (left, right), (0, 0))
-    padded = np.pad(x.astype(np.int64), pads, constant_values=int(node.attrs["x_zero"]))
+    padded = np.pad(x.astype(np.int64), pads, constant_values=zero)
     oh = (padded.shape[1] - (kh - 1) * dh - 1) // sh + 1
     ow = (padded.shape[2] - (kw - 1) * dw - 1) // sw + 1
     taps = [
@@ -63,9 +63,12 @@ def _panels(graph: Graph, node: Node, cin: int, cout: int) -> tuple[Array, Array
 
 def _conv(graph: Graph, node: Node, x: Array, second: Array | None = None, zero: Array | None = None) -> Array:
     cin = x.shape[-1]
+    added = None
+    if second is not None and second.shape == (2,) and second.dtype == F32:
+        second, zero, added = second[:1], second[1:], zero
     cout = cin if node.op == "dwconv_u8" else int(node.attrs["cout"])
     weights, bias, sums, scale, offset = _panels(graph, node, cin, cout)
-    windows = _windows(node, x)
+    windows = _windows(node, x, int(node.attrs["x_zero"] if zero is None else zero.item()))
     if node.op == "dwconv_u8":
         total = (windows * weights[:, :, 0]).sum(axis=(3, 4))
     else:
@@ -77,13 +80,26 @@ def _conv(graph: Graph, node: Node, x: Array, second: Array | None = None, zero:
     whole = total.astype(np.int32).astype(F32)
     attrs = node.attrs
     if attrs["to"] == "f32":
-        return np.minimum(np.maximum(whole * scale + offset, F32(attrs["lo"])), F32(attrs["hi"]))
+        y = np.minimum(np.maximum(whole * scale + offset, F32(attrs["lo"])), F32(attrs["hi"]))
+        return y if added is None else np.minimum(np.maximum(y + added, F32(attrs["sum_lo"])), F32(attrs["sum_hi"]))
     y = finished(whole * scale, attrs["zero"], attrs["lo"], attrs["hi"])
     if second is None:
         return y
     residual = (second.astype(np.int32) - attrs["r_zero"]).astype(F32) * F32(attrs["r_scale"])
     both = fma((y.astype(np.int32) - attrs["zero"]).astype(F32), F32(attrs["v_scale"]), residual)
     return finished(both, attrs["sum_zero"], attrs["sum_lo"], attrs["sum_hi"])
+
+
+def _steps(graph: Graph, node: Node, x: Array) -> Array:
+    part = node.attrs["part"]
+    if part == "rows":
+        rows = x.reshape(*x.shape[:2], -1)
+        ranges = np.stack([rows.min(axis=2), rows.max(axis=2)], axis=-1)
+        return ranges.reshape(*x.shape[:2], *(1 for _ in x.shape[3:]), 2)
+    least, most = (x[..., 0].min(), x[..., 1].max()) if part == "ranges" else (x.min(), x.max())
+    least, most = min(F32(0), least), max(F32(0), most)
+    step = F32((most - least) / F32(255))
+    return np.array([step, np.rint(-least / step) if step else 0], F32)
 
 
 def _clamped(node: Node, v: Array) -> Array:
@@ -145,4 +161,5 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "pool_u8": _pool,
     "resize_u8": _resize,
     "matmul_u8": _matmul,
+    "byte_steps": _steps,
 }

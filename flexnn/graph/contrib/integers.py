@@ -127,14 +127,8 @@ def _appended(e: Expansion, x: str, channels: np.ndarray, axis: int) -> str:
 
 
 def _is_of_bytes(attrs: dict[str, ModelAttr]) -> bool:
-    """Whether passes can make it an operator on bytes: a convolution of one group that pads nothing."""
-    return (
-        attrs.get("group", 1) == 1
-        and attrs.get("auto_pad", "NOTSET") in ("NOTSET", "VALID")
-        and not any(
-            attrs.get("pads", ())  # type: ignore[arg-type]
-        )
-    )
+    """Whether passes can make it an operator on bytes: a convolution of one group."""
+    return attrs.get("group", 1) == 1
 
 
 def _signed(e: Expansion, name: str, zero: str, axes: _Axes) -> _Signed | None:

@@ -16,7 +16,7 @@ from ..stated import dtype_name
 from .constant import DOUBLE_BLOCK, Const, of_blocks, of_integers, stored_form
 from .context import Context, Value, lowers
 from .convolution import convolve
-from .elementwise import emit_binary, emit_unary
+from .elementwise import emit_binary
 from .linear import multiply
 from .shape import expanded
 
@@ -126,19 +126,10 @@ def _halves(ctx: Context, x: Const, zero: Const | None, shape: tuple[int, ...]) 
 def dynamic_quantize(ctx: Context) -> list[Value]:
     """Quantise to uint8 over the range of x and zero; return values, scale, zero point."""
     x = ctx.input(0)
-    nothing = ctx.array(np.zeros((), np.float32), "nothing")
-    rank = len(ctx.shape(x))
-    ends = []
-    for kind in ("min", "max"):
-        flat = ctx.reshape(x, (prod(ctx.shape(x)),)) if rank != 1 else x
-        end = ctx.emit("reduction", [flat], {"kind": kind, "axes": [0], "keepdims": 0})
-        ends.append(emit_binary(ctx, end, nothing, kind))
-    low, high = ends
-    steps = ctx.array(np.array(255, np.float32), "steps")
-    scale = emit_binary(ctx, emit_binary(ctx, high, low, "sub"), steps, "div")
-    shift = emit_unary(ctx, emit_binary(ctx, emit_unary(ctx, low, "neg"), scale, "div"), "round")
-    zero = ctx.emit("cast", [shift], {"to": "u8"})
-    return [quantised(ctx, x, scale, zero), scale, zero]
+    measured = ctx.emit("byte_steps", [x], {"part": "all"})
+    scale, zero = (ctx.reshape(ctx.slice(measured, [i], [1], [1]), ()) for i in range(2))
+    y = ctx.emit("quantize", [x, measured], {"to": "u8", "axis": 0})
+    return [y, scale, ctx.emit("cast", [zero], {"to": "u8"})]
 
 
 def _zero_axis(ctx: Context, zero: Value | None, x: Value, axis: int) -> int:

@@ -65,10 +65,19 @@ def _matmul_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
     return 2.0 * prod(output) * inputs[0][-1]
 
 
+def _is_measured(node: Node, steps: Sequence[tuple[Shape, str]]) -> bool:
+    """Return whether the one operand behind the first is what ``byte_steps`` leaves: scales have zero points beside
+    them where floats become bytes.
+    """
+    return [*steps] == [((2,), "f32")] and node.attrs["to"] == "u8"
+
+
 def _infer_quantize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     to, axis, integer = str(node.attrs["to"]), int_attr(node, "axis"), dtypes[0]
     if to != "f32":
         integer = to
+    if _is_measured(node, [*zip(shapes, dtypes, strict=True)][1:]) and dtypes[0] == "f32":
+        return shapes[0], to
     known = dtypes[0] in ("u8", "i8", "i32") if to == "f32" else dtypes[0] in ("f32", "i32") and to in ("u8", "i8")
     biased = len(dtypes) == 4
     if biased and (dtypes[0] != "i32" or to == "f32" or dtypes[3] != "i32"):
@@ -84,10 +93,12 @@ def _infer_quantize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple
 
 
 def _encode_quantize(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
-    axis, shape, n = int_attr(node, "axis"), y.shape, inputs[1].size
+    measured = inputs[0].dtype == "f32" and _is_measured(node, [(i.shape, i.dtype) for i in inputs[1:]])
+    axis, shape, n = int_attr(node, "axis"), y.shape, 1 if measured else inputs[1].size
     outer, inner = (prod(shape[:axis]), prod(shape[axis + 1 :])) if n > 1 else (1, y.size)
     values: Values = {"from": enum_index("dtype", inputs[0].dtype), "to": enum_index("dtype", y.dtype), "n": n}
-    return values | {"outer": outer, "inner": inner, "has_zero": int(len(inputs) > 2), "has_bias": int(len(inputs) > 3)}
+    values |= {"outer": outer, "inner": inner, "has_zero": int(len(inputs) > 2), "has_bias": int(len(inputs) > 3)}
+    return values | {"is_measured": int(measured)}
 
 
 OPERATORS = (
@@ -114,7 +125,8 @@ OPERATORS = (
     Operator(
         name="quantize",
         attrs={"to": Enum(("f32", "u8", "i8")), "axis": Int(0, RANK_MAX - 1)},
-        inputs=(2, 4),  # x, scales, zero points, biases (of sums): one for all, or one for each slice of ``axis``
+        # x, scales, zero points, biases (of sums): one for all, or one for each slice of ``axis``; or x, ``byte_steps``
+        inputs=(2, 4),
         dtypes=ANY_DTYPE,
         infer=_infer_quantize,
         encode=_encode_quantize,

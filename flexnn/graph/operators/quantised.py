@@ -20,11 +20,13 @@ from .fields import (
     window_sizes,
 )
 from .linear import OPERATORS as PRODUCTS
-from .record import Cost, Operator, Values, always_together, any_strides, elementwise_strides
-from .rows import WHOLE, Need, cut_window, keep_attrs, matmul_rows, no_halves, same_rows, window_rows
+from .record import Cost, Operator, Values, always_together, any_strides, contiguous_operands, elementwise_strides
+from .rows import WHOLE, Halves, Need, cut_window, keep_attrs, matmul_rows, no_halves, same_rows, window_rows
 from .window import OPERATORS as WINDOWS
 
 BYTE = Int(0, 255)
+MEASURED = (2,)
+"""Shape of what ``byte_steps`` leaves: a step and a zero point, both floats."""
 CLAMP: dict[str, Spec] = {"zero": BYTE, "lo": Float(), "hi": Float()}
 """How a number becomes a byte: clamped to [lo, hi], rounded, and ``zero`` is added; f32 outputs are clamped only."""
 FINISH: dict[str, Spec] = {
@@ -58,10 +60,12 @@ def _dtypes(node: Node, dtypes: Sequence[str], expected: tuple[str, ...]) -> Non
 def _infer(node: Node, shapes: list[Shape], dtypes: list[str], cout: int) -> tuple[Shape, str]:
     n, h, w, _ = image(node, shapes[0])
     shape, to = (n, *window_sizes(node, h, w), cout), str(node.attrs["to"])
-    if len(shapes) == 3:
-        _dtypes(node, dtypes, ("u8", "f32", "u8"))
-        if to != "f32" or any(ints_attr(node, "pads")) or any(prod(s) != 1 for s in shapes[1:]):
-            raise node_error(node, f"a step of shape {shapes[1]} and a zero point of {shapes[2]} for {to}")
+    if len(shapes) == 3 or dtypes[1:] == ["f32"]:
+        third = "f32" if shapes[1] == MEASURED and node.op == "conv_u8" else "u8"
+        _dtypes(node, dtypes, ("u8", "f32", third)[: len(dtypes)])
+        known = shapes[1] == MEASURED and shapes[2:] in ([], [shape])
+        if to != "f32" or not (known or (third == "u8" and all(prod(s) == 1 for s in shapes[1:]) and len(shapes) == 3)):
+            raise node_error(node, f"steps of shapes {shapes[1:]} for {to}")
         return shape, to
     _dtypes(node, dtypes, ("u8",) * len(dtypes))
     if len(shapes) == 2 and (shapes[1] != shape or to != "u8"):
@@ -84,19 +88,29 @@ def clamp_fields(node: Node) -> Values:
     return {"zero": int_attr(node, "zero"), "lo": float_attr(node, "lo"), "hi": float_attr(node, "hi")}
 
 
+def _dynamic(inputs: Sequence[Tensor]) -> int:
+    """Return 1 for a step and a zero point that a run computes, 2 for both as ``byte_steps`` leaves them, else 0."""
+    if len(inputs) == 1 or inputs[1].dtype != "f32":
+        return 0
+    return 1 if inputs[2:] and inputs[2].dtype == "u8" else 2
+
+
 def _fields(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
-    x, residual = inputs[0], inputs[1] if len(inputs) == 2 else None
+    steps = _dynamic(inputs)
+    at = 2 if steps == 2 else 1
+    x, residual = inputs[0], inputs[at] if len(inputs) > at and steps != 1 else None
     (n, h, w, _), (_, oh, ow, _) = x.shape, y.shape
     values: Values = {"n": n, "h": h, "w": w, "oh": oh, "ow": ow, "nr": NR, **window_fields(node)}
     values |= pixel_strides("x", x) | pixel_strides("y", y) | pixel_strides("r", residual)
     values |= {name: int_attr(node, name) for name in ("x_zero", "r_zero", "sum_zero")} | clamp_fields(node)
     values |= {name: float_attr(node, name) for name in ("v_scale", "r_scale", "sum_lo", "sum_hi")}
-    return values | {"to": enum_index("dtype", y.dtype), "has_residual": int(residual is not None)}
+    values |= {"to": enum_index("dtype", y.dtype), "has_residual": int(residual is not None)}
+    return values | {"is_dynamic": steps}
 
 
 def _encode_conv(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     values: Values = {"cin": inputs[0].shape[3], "cout": y.shape[3], "is_by_rows": int_attr(node, "by_rows")}
-    return values | {"is_dynamic": int(len(inputs) == 3)} | _fields(node, inputs, y)
+    return values | _fields(node, inputs, y)
 
 
 def _encode_dwconv(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
@@ -147,9 +161,37 @@ def _infer_resize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[S
 
 
 def _product_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
-    """Return the rows under a sliding window; a step and a zero point that a run computes have none."""
-    needs = window_rows(node, inputs[:1] if len(inputs) == 3 else inputs, output, axis)
-    return needs if needs is None or len(inputs) != 3 else (*needs, WHOLE, WHOLE)
+    """Return the rows under a sliding window, and of a residual; steps that a run computes have none."""
+    needs = window_rows(node, inputs[:1], output, axis)
+    return needs and (*needs, *(Need(axis) if shape == output else WHOLE for shape in inputs[1:]))
+
+
+def _infer_steps(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    part, shape = node.attrs["part"], shapes[0]
+    if part == "all":
+        return MEASURED, "f32"
+    if len(shape) < 2 or (part == "ranges" and shape[-1] != 2):
+        raise node_error(node, f"{part} of an input of shape {shape}")
+    return (MEASURED if part == "ranges" else (*shape[:2], *(1 for _ in shape[3:]), 2)), "f32"
+
+
+def _encode_steps(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    part, shape = node.attrs["part"], inputs[0].shape
+    outer = prod(shape[:2]) if part == "rows" else 1
+    n = inputs[0].size // outer // (2 if part == "ranges" else 1)
+    return {"outer": outer, "n": n, "of_ranges": int(part == "ranges"), "to_ranges": int(part == "rows")}
+
+
+def _steps_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
+    """Return the same rows where each has a range of its own."""
+    return (Need(axis),) if node.attrs["part"] == "rows" and axis < 2 else None
+
+
+def _steps_halves(node: Node, shape: Shape, dtype: str, axis: int) -> Halves | None:
+    """Return ranges of rows, and the steps of these."""
+    if node.attrs["part"] != "all" or axis != 1 or len(shape) < 3:
+        return None
+    return Halves({"part": "rows"}, {"part": "ranges"})
 
 
 def _infer_matmul(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -178,13 +220,13 @@ OPERATORS = (
     Operator(
         name="conv_u8",
         attrs={**SPATIAL, "cout": Int(1), "by_rows": Int(0, 1), **FINISH},
-        inputs=(1, 3),  # x; or x, residual; or x, step, zero point of x
+        inputs=(1, 3),  # x; or x, residual; or x, step, zero point of x; or x, both of them, perhaps a residual
         dtypes=("u8", "f32"),
         infer=_infer_conv,
         encode=_encode_conv,
         strided=(fits_inner,) * 4,
         together=always_together,
-        in_place=(1,),
+        in_place=(1, 2),
         reads_transposes=False,
         order="fixed",
         rows=_product_rows,
@@ -198,11 +240,11 @@ OPERATORS = (
     Operator(
         name="dwconv_u8",
         attrs={**SPATIAL, **FINISH},
-        inputs=(1, 2),  # x, residual
-        dtypes=("u8",),
+        inputs=(1, 3),  # as conv_u8's
+        dtypes=("u8", "f32"),
         infer=_infer_dwconv,
         encode=_encode_dwconv,
-        strided=(fits_inner,) * 3,
+        strided=(fits_inner,) * 4,
         together=always_together,
         in_place=(1,),
         reads_transposes=False,
@@ -301,6 +343,27 @@ OPERATORS = (
         has_panels=False,
         kernels=(),
         cost=Cost(passes=6.0),
+    ),
+    Operator(
+        name="byte_steps",
+        # of ``all`` numbers, ranges of ``rows``: of those behind the second axis, or steps of such ``ranges``
+        attrs={"part": Enum(("all", "rows", "ranges"))},
+        inputs=(1, 1),
+        dtypes=("f32",),
+        infer=_infer_steps,
+        encode=_encode_steps,
+        strided=contiguous_operands(1),
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="own",
+        rows=_steps_rows,
+        cut=keep_attrs,
+        halves=_steps_halves,
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=1.0),
     ),
     Operator(
         name="matmul_u8",

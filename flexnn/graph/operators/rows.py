@@ -107,7 +107,9 @@ def apart_from_axis(node: Node, inputs: Sequence[Shape], output: Shape, axis: in
 
 def quantize_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
     """Return the same rows of the first input; scales are for other axes, or for all elements."""
-    if int_attr(node, "axis") in (0, axis) and any(max(shape, default=1) > 1 for shape in inputs[1:]):
+    is_measured = len(inputs) == 2 and node.attrs["to"] == "u8"  # ``byte_steps`` leaves two numbers for all
+    varies = not is_measured and any(max(shape, default=1) > 1 for shape in inputs[1:])
+    if varies and int_attr(node, "axis") in (0, axis):
         return None
     return (Need(axis), *(WHOLE for _ in inputs[1:]))
 

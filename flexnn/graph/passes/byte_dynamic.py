@@ -35,8 +35,10 @@ def multiply_dynamically(graph: Graph) -> None:
         return
     uses = Bytes(graph)
     for node in graph.nodes:
-        if node.op == "conv" and not any(node.attrs["pads"]):  # type: ignore[arg-type]
+        if node.op in NAMES:
             _multiply(uses, node)
+    uses.flush()
+    fold_sums(uses)
     uses.flush()
     cleanup(graph)
 
@@ -54,12 +56,75 @@ def _multiply(uses: Bytes, conv: Node) -> None:
         return
     panels = float_panels(uses.graph, conv, Steps(1.0, 0), found.factors, found.offset, found.bias)
     attrs = byte_attrs(conv, panels, float_clamp(uses, found.last.outputs[0]))
-    inputs, weight = [source, found.step, zero], add_panels(uses.graph, conv.name, panels)
+    measured = _measured(uses, found.step, zero)
+    inputs = [source, found.step, zero] if measured is None else [source, measured]
+    weight = add_panels(uses.graph, conv.name, panels)
     if found.last is conv:
         become(uses, conv, NAMES[conv.op], inputs, attrs, weight)
         return
     made = uses.emit(found.last, NAMES[conv.op], inputs, attrs, weight)
     become(uses, found.last, "reshape", [made], {"shape": list(uses.shape(found.last.outputs[0]))})
+
+
+def fold_sums(uses: Bytes) -> None:
+    """Make sums, and the relu or clip behind them, part of the convolution that makes one operand for them alone: of
+    two the later one, so that the other operand is there.
+    """
+    position = {id(node): i for i, node in enumerate(uses.graph.nodes)}
+    for node in uses.graph.nodes:
+        if node.op != "binary" or not _is_plain(node, "add"):
+            continue
+        found = [(conv, *pair) for pair in operands(node) if (conv := _adding(uses, node, pair[0])) is not None]
+        if not found:
+            continue
+        conv, operand, other = max(found, key=lambda entry: position[id(entry[0])])
+        out = conv.outputs[0]
+        if operand != out:
+            other = uses.emit(node, "reshape", [other], {"shape": list(uses.shape(out))})
+        clamp = float_clamp(uses, node.outputs[0])
+        attrs = conv.attrs | {"sum_lo": clamp["lo"], "sum_hi": clamp["hi"]}
+        inputs, weight = [*conv.inputs, other], conv.weight
+        position[id(node)] = position[id(conv)]
+        if operand == out:
+            become(uses, node, conv.op, inputs, attrs, weight)
+            continue
+        made = uses.emit(node, conv.op, inputs, attrs, weight)
+        become(uses, node, "reshape", [made], {"shape": list(uses.shape(node.outputs[0]))})
+
+
+def _adding(uses: Bytes, add: Node, tensor: int) -> Node | None:
+    """The convolution with steps that a run has measured whose sums this one alone reads, perhaps through reshapes."""
+    if any(uses.shape(i) != uses.shape(add.outputs[0]) for i in add.inputs) or add.inputs[0] == add.inputs[1]:
+        return None
+    maker = uses.producer.get(tensor)
+    while maker is not None and maker.op == "reshape":
+        maker = uses.producer.get(maker.inputs[0])
+    if maker is None or maker.op != "conv_u8" or len(maker.inputs) != 2 or maker.attrs["to"] != "f32":
+        return None
+    found = uses.after_reshapes(maker.outputs[0])
+    if found is None or found[1] is not add:
+        return None
+    return maker if uses.graph.tensors[maker.inputs[1]].dtype == "f32" else None
+
+
+def _measured(uses: Bytes, step: int, zero: int) -> int | None:
+    """Return what a step and a zero point are both taken from; None where they are not."""
+    cast = uses.producer.get(zero)
+    if cast is None or cast.op != "cast":
+        return None
+    found = [_taken(uses, tensor) for tensor in (step, cast.inputs[0])]
+    measured = found[0][0]
+    maker = uses.producer.get(measured)
+    is_both = found == [(measured, [0]), (measured, [1])] and maker is not None and maker.op == "byte_steps"
+    return measured if is_both else None
+
+
+def _taken(uses: Bytes, tensor: int) -> tuple[int, object]:
+    """Return what a number is a slice of, and where that begins."""
+    node = uses.producer.get(tensor)
+    while node is not None and node.op == "reshape":
+        node = uses.producer.get(node.inputs[0])
+    return (node.inputs[0], node.attrs["starts"]) if node is not None and node.op == "slice" else (tensor, None)
 
 
 def _behind(uses: Bytes, conv: Node) -> _Behind | None:

@@ -40,6 +40,8 @@ def _wishes(graph: Graph) -> dict[int, Perm]:
     """
     wanted: dict[int, set[Perm]] = {i: {()} for i in graph.outputs}
     for node in reversed(graph.nodes):
+        if node.op == "byte_steps":
+            continue  # takes any
         wish: set[Perm] = {()}
         if node.op == "copy" and not any(ints_attr(node, "expand")):
             order = ints_attr(node, "perm")
@@ -182,6 +184,11 @@ class _Layout:
         moved = perm[axis] if perm else axis
         return self._emit(node, [tensor, *others], node.attrs | {"axis": moved}), perm
 
+    def _whole(self, node: Node) -> Stored:
+        """The same in any order."""
+        out = self._emit(node, [self.stored[node.inputs[0]][0]], node.attrs)
+        return out, _identity(len(self.new.tensors[out].shape))
+
     def _reduction(self, node: Node) -> Stored:
         tensor, perm = self.stored[node.inputs[0]]
         axes = sorted(perm[a] for a in ints_attr(node, "axes"))
@@ -276,6 +283,7 @@ _OWN: dict[str, Handler] = {
     "copy": _Layout._copy,
     "gather": _Layout._gather,
     "table_u8": _Layout._table,
+    "byte_steps": _Layout._whole,
     "concat": _Layout._concat,
     "slice": _Layout._axes,
     "reshape": _Layout._reshape,

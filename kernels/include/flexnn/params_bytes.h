@@ -13,16 +13,22 @@
 /* x[outer,n,inner] of type from to y of type to. From F32 to U8 or I8: y = saturate(round(x / scale) + zero). From U8,
  * I8 or I32 to F32: y = (x - zero) scale. From I32 to U8 or I8: y = saturate(round((x + bias) scale) + zero), where x +
  * bias wraps, and is rounded to F32. in[1]: scales[n]; in[2]: zero points[n] of the integers' type, or of y's where both
- * are integers; in[3]: biases[n], I32. */
-#define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero) I(has_bias)
+ * are integers; in[3]: biases[n], I32. is_measured (F32 to U8, n = 1): in[1] is what byte_steps leaves, no other is. */
+#define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero) I(has_bias) I(is_measured)
+
+/* Steps and zero point of the bytes that floats become, from the least and the most of them and 0: y[2] = {step = (most
+ * - least) / 255, rint(-least / step) as a float, 0 where that is no number}, of x[outer * n], or with of_ranges of
+ * x[outer * n] pairs of a least and a most. to_ranges: y[outer] such pairs, of x[outer, n], without 0. Contiguous. */
+#define FX_BYTE_STEPS_FIELDS(I, F) I(outer) I(n) I(of_ranges) I(to_ranges)
 
 /* x[n,h,w,cin] u8 * s8 panels -> y[n,oh,ow,cout] of type to, U8 or F32; dense, one group. A pixel outside the map counts
  * as x_zero. sum = bias + products, int32, which wraps; the bias has x_zero's share: -x_zero times the sum of weights.
  * U8: y = finish(sum scale) with zero, lo and hi. Where there is a residual r, u8 of y's shape, that is not yet y: v =
  * finish(...) - zero is rounded, and y = finish(fma(v, v_scale, (r - r_zero) r_scale)) with sum_zero, sum_lo, sum_hi.
- * F32: y = min(max(sum scale + offset, lo), hi), the product rounded first; no residual. is_dynamic (F32, no padding): in[1] is a step, f32,
- * and in[2] x's zero point, u8, which only a run knows: the bias has no share of it, sum is less the zero point times
- * the sum of weights, and the scale is scale step.
+ * F32: y = min(max(sum scale + offset, lo), hi), the product rounded first; no residual. is_dynamic (F32): in[1] is a
+ * step, f32, and in[2] x's zero point, u8, which only a run knows: the bias has no share of it, sum is less the zero
+ * point times the sum of weights, and the scale is scale step. With 2 in[1] has both, as byte_steps leaves them, and
+ * there may be a residual r, f32: y = min(max(v + r, sum_lo), sum_hi) of the v that y is without.
  * Panels (bytes_panel.h): [bias FX_NR int32][sums of weights FX_NR int32][scale FX_NR f32][F32: offset FX_NR f32], then
  * [run][four of it][FX_NR][4] weights. A run is the cin channels of a tap, or with is_by_rows the kw * cin channels of a
  * row of taps, whose dilation dw is 1; zeros fill it up to fours. x_sn, x_sh, x_sw: strides of batch, row, pixel (channel
@@ -34,10 +40,10 @@
     F(sum_lo) F(sum_hi)
 
 /* Depthwise: cout = cin = c. Weights of a panel: [kx][four of ky][FX_NR][4], zeros fill up the fours. The rest as
- * conv_u8's; never dynamic. */
+ * conv_u8's, but a residual of f32. */
 #define FX_DWCONV_U8_FIELDS(I, F)                                                                                     \
     I(n) I(h) I(w) I(c) I(oh) I(ow) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(nr)                             \
-    I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(r_sn) I(r_sh) I(r_sw)                                           \
+    I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(r_sn) I(r_sh) I(r_sw) I(is_dynamic)                             \
     I(x_zero) I(to) I(zero) F(lo) F(hi) I(has_residual) I(r_zero) F(v_scale) F(r_scale) I(sum_zero) F(sum_lo) F(sum_hi)
 
 /* y[d0..d5] = f(a, b), bytes, strides 0 where an operand is broadcast; kind: fx_binary_kind. ADD: finish(fma(a - a_zero,
@@ -70,11 +76,12 @@
 /* One line per operator, as FX_OPS has them. */
 #define FX_OPS_BYTES(X)                                                                                                \
     X(CONV_U8, conv_u8, 3, 1)                                                                                          \
-    X(DWCONV_U8, dwconv_u8, 2, 1)                                                                                      \
+    X(DWCONV_U8, dwconv_u8, 3, 1)                                                                                      \
     X(BINARY_U8, binary_u8, 2, 0)                                                                                      \
     X(TABLE_U8, table_u8, 2, 0)                                                                                        \
     X(POOL_U8, pool_u8, 1, 0)                                                                                          \
     X(RESIZE_U8, resize_u8, 1, 0)                                                                                      \
-    X(MATMUL_U8, matmul_u8, 2, 0)
+    X(MATMUL_U8, matmul_u8, 2, 0)                                                                                      \
+    X(BYTE_STEPS, byte_steps, 1, 0)
 
 #endif
