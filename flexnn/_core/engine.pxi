@@ -133,6 +133,12 @@ def usable_cpus():
     return fx_usable_cpus()
 
 
+def forget_code():
+    """Take the pages of this library's code out of the process: what runs again maps its own again."""
+    with nogil:
+        fx_code_forget()
+
+
 cdef class Engine:
     """An arena, compute threads and a loader that programs share; arguments as fx_options in engine.h names them.
     EngineError where threads do not start."""
