@@ -24,8 +24,9 @@ static int has_mark(const struct dl_phdr_info *object) {
 }
 
 /* Makes a mapping of each piece: whichever page is touched first, the system maps the 64 KiB around it, but nothing
- * beyond its mapping, and what a run touches is scattered over most of the library. Two pieces side by side differ in an
- * advice that means nothing here, as core dumps hold no code anyway. Where the system refuses, the rest stays whole. */
+ * beyond its mapping, and what a run touches is scattered over most of the library. Two pieces side by side differ in
+ * an advice that means nothing here, as core dumps hold no code anyway. Where the system refuses, the rest stays whole.
+ */
 static void cut(uintptr_t first, uintptr_t last, uintptr_t page) {
     const uintptr_t piece = page > PIECE_BYTES ? page : PIECE_BYTES;
     for (uintptr_t at = first + piece; at + piece < last; at += 2 * piece)
@@ -33,12 +34,10 @@ static void cut(uintptr_t first, uintptr_t last, uintptr_t page) {
             return;
 }
 
-static int forget(struct dl_phdr_info *object, size_t size, void *unused) {
+static int visit(struct dl_phdr_info *object, size_t size, void *is_whole) {
     (void)size;
-    (void)unused;
     if (!has_mark(object))
         return 0;
-    const int is_whole = !atomic_flag_test_and_set(&was_cut);
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     for (int i = 0; i < object->dlpi_phnum; i++) {
         const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
@@ -53,6 +52,12 @@ static int forget(struct dl_phdr_info *object, size_t size, void *unused) {
     return 1;
 }
 
+void fx_code_cut(void) {
+    int is_whole = 1;
+    if (!atomic_flag_test_and_set(&was_cut))
+        dl_iterate_phdr(visit, &is_whole);
+}
+
 void fx_code_forget(void) {
-    dl_iterate_phdr(forget, NULL);
+    dl_iterate_phdr(visit, NULL);
 }

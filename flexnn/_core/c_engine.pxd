@@ -166,6 +166,6 @@ cdef extern from "flexnn/recording.h" nogil:
 
 
 cdef extern from "flexnn/code.h" nogil:
-    void fx_code_forget()
+    void fx_code_cut()
 cdef extern from "flexnn/quota.h" nogil:
     double fx_usable_cpus()

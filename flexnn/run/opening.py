@@ -30,7 +30,7 @@ def open_run(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptio
 
 
 def _opened(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> Run:
-    _core.forget_code()
+    _core.cut_code()
     file = ModelFile(path, options.io, shapes)
     try:
         keeps_state = file.keeps_state(options)
@@ -70,7 +70,7 @@ def open_pooled(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOp
     """Open the artifact at ``path`` for running in a pool. Raises as ``open_run`` does."""
     from .pooled_fixed import PooledFixedRun
 
-    _core.forget_code()
+    _core.cut_code()
     file = ModelFile(path, options.io, shapes)
     try:
         file.refuse_groups(options.groups)

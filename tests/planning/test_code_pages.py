@@ -1,5 +1,5 @@
-"""Memory of code that a small budget counts: what planning touches of numpy's (docs/decisions/0061), what opening leaves
-of the engine's own (0134), and what runs map of it (0142).
+"""Memory of code that a small budget counts: what planning touches of numpy's (docs/decisions/0061), what opening
+leaves of the engine's own (0134), and what runs map of it (0142).
 """
 
 from __future__ import annotations
