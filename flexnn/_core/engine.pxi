@@ -133,12 +133,6 @@ def usable_cpus():
     return fx_usable_cpus()
 
 
-def cut_code():
-    """Have what is touched of this library map 8 KiB instead of 64, and forget what importing it has touched."""
-    with nogil:
-        fx_code_cut()
-
-
 cdef class Engine:
     """An arena, compute threads and a loader that programs share; arguments as fx_options in engine.h names them.
     EngineError where threads do not start."""
