@@ -1,5 +1,5 @@
 /* The engine: the arena, the compute threads and the loader that programs share. */
-#include "code.h"
+#include "flexnn/code.h"
 #include "state.h"
 
 #include <errno.h>

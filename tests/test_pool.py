@@ -18,6 +18,7 @@ from onnx import helper
 
 import flexnn
 from flexnn.planning import Plan, Planner
+from flexnn.planning.overhead import BASE_BYTES
 from flexnn.pool import Pool, open_pool_for_tests
 from flexnn.run import pooled_open, sharing
 from flexnn.run.choosing import HALF_LIFE, Point, Rate, choose, cost
@@ -97,7 +98,8 @@ def test_working_memory_is_the_largest(artifacts: dict[str, str]) -> None:
     with Pool(None, THREADS) as pool:
         sessions = [pool.open(artifacts[name]) for name in CLOSED * 2]
         largest = least(artifacts["large"])
-        assert pool.minimum_memory < 1.75 * largest  # programs of all, and what works in one
+        base = 1_368_064 - BASE_BYTES  # of the factor: a smaller base leaves the same bytes
+        assert pool.minimum_memory + base < 1.75 * (largest + base)  # programs of all, and what works in one
         assert pool.minimum_memory < 0.6 * 2 * sum(least(artifacts[name]) for name in CLOSED)
         assert pool.threads == THREADS
         threads = set(os.listdir("/proc/self/task"))

@@ -1,4 +1,4 @@
-# flexnn/engine.h, flexnn/crc32c.h, flexnn/rates.h, flexnn/quota.h.
+# flexnn/engine.h, flexnn/crc32c.h, flexnn/rates.h, flexnn/code.h, flexnn/quota.h.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from flexnn._core.c_interrupt cimport fx_interrupt
@@ -165,5 +165,7 @@ cdef extern from "flexnn/recording.h" nogil:
     int64_t fx_recording_bytes(const fx_recording *r)
 
 
+cdef extern from "flexnn/code.h" nogil:
+    void fx_code_cut()
 cdef extern from "flexnn/quota.h" nogil:
     double fx_usable_cpus()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from flexnn import _core
 from flexnn.errors import CompileError
 from flexnn.graph.ir import Array
 
@@ -29,6 +30,7 @@ def open_run(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptio
 
 
 def _opened(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> Run:
+    _core.cut_code()
     file = ModelFile(path, options.io, shapes)
     try:
         keeps_state = file.keeps_state(options)
@@ -68,6 +70,7 @@ def open_pooled(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOp
     """Open the artifact at ``path`` for running in a pool. Raises as ``open_run`` does."""
     from .pooled_fixed import PooledFixedRun
 
+    _core.cut_code()
     file = ModelFile(path, options.io, shapes)
     try:
         file.refuse_groups(options.groups)
