@@ -43,7 +43,7 @@ ALIKE = 1.02
 """Memory that sizes tell of a form as a multiple of the tightest one's, up to which the form itself may be tighter."""
 UNSURE = 2
 """Memory by which sizes may be wrong about it, as a multiple of that by which they are about the tightest one."""
-TOLD = 0.98
+TOLD = 0.975
 """Least smallest budget of a form, as a fraction of what sizes tell of it."""
 MILDER = 0.5
 """Memory that a milder form that spills needs beyond the tightest one, as a fraction of what sizes tell of it: they
