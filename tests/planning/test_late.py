@@ -136,8 +136,8 @@ def test_no_smallest_budget_is_larger(size: int, base: int, tmp_path: Path, monk
 
 
 def test_more_memory_is_hardly_slower(tmp_path: Path) -> None:
-    """Forms with maps made again compete where milder ones fit, too: without them, 9 percent were lost there. One budget
-    in 160 may find a plan that those a little larger do not: 2.5 percent were lost beside such a one.
+    """Forms with maps made again compete where milder ones fit, too: without them, 9 percent were lost there. A budget
+    in 160 may find a plan that those a little larger do not find: 2.5 percent were lost beside such a one.
     """
     segmentation.build("unet", tmp_path, size=256, base=16)
     artifact = flexnn.compile(next(tmp_path.glob("*.onnx")), tmp_path / "m.flexnn")
