@@ -2,7 +2,6 @@
 #include "flexnn/code.h"
 
 #include <link.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,8 +9,7 @@
 #define PIECE_BYTES ((uintptr_t)8 << 10)
 #define AROUND_BYTES ((uintptr_t)64 << 10) /* that Linux maps when one page is touched */
 
-static const char mark;     /* a place in this library */
-static atomic_flag was_cut; /* its code is mapped in pieces */
+static const char mark; /* a place in this library */
 
 /* Whether an object has a segment that holds the mark. */
 static int has_mark(const struct dl_phdr_info *object) {
@@ -54,8 +52,7 @@ static int visit(struct dl_phdr_info *object, size_t size, void *is_whole) {
 
 void fx_code_cut(void) {
     int is_whole = 1;
-    if (!atomic_flag_test_and_set(&was_cut))
-        dl_iterate_phdr(visit, &is_whole);
+    dl_iterate_phdr(visit, &is_whole);
 }
 
 void fx_code_forget(void) {

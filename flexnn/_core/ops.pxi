@@ -343,10 +343,17 @@ def isa_levels():
 cdef int _CRC_PATH = fx_crc_path_best()  # asking takes 10 us in a virtual machine
 
 
+cdef bint _IS_CUT = False
+
+
 def cut_code():
-    """Have what is touched of this library map 8 KiB instead of 64, and forget what importing it has touched."""
-    with nogil:
-        fx_code_cut()
+    """Have what is touched of this library map 8 KiB instead of 64, and forget what importing it has touched. Later
+    calls do nothing."""
+    global _IS_CUT
+    if not _IS_CUT:
+        _IS_CUT = True
+        with nogil:
+            fx_code_cut()
 
 
 def crc32c_paths():

@@ -6,8 +6,8 @@
  * by runs, and counts as the process's memory. They stay in the page cache; code that runs again maps its own pages
  * again, at about a microsecond for each 8 or 64 KiB. Breakpoints that a debugger has set in them are gone. */
 void fx_code_forget(void);
-/* Does that at the first call, after which the library is about 450 mappings of 8 KiB: what is touched maps no more
- * than its own. That takes 1 ms. */
+/* Does that, too, and makes the library about 450 mappings of 8 KiB: what is touched then maps no more than its own.
+ * Once is enough for a process; it takes 1 ms. */
 void fx_code_cut(void);
 
 #endif
