@@ -132,10 +132,10 @@ def test_a_budget_that_is_refused_names_what_works(artifacts: dict[str, str]) ->
 
 def test_weights_follow_use(artifacts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "LOOKS", 8)
-    with Pool(None, THREADS) as pool:
+    with Pool(None, THREADS, profile="analytic") as pool:
         sessions = [pool.open(artifacts["large"]) for _ in range(2)]
         most = pool.session_bytes
-        pool.memory = (2 * pool.minimum_memory + 3 * most) // 5  # on any CPU all weights of one, and few of the other
+        pool.memory = (2 * pool.minimum_memory + 3 * most) // 5  # all weights of one, and few of the other
         for number in (0, 1, 0):
             for _ in range(3 * HALF_LIFE):
                 sessions[number].run(None, feed())
