@@ -129,8 +129,8 @@ class Room(Teams):
 
     def _drop_oldest(self, team: Sequence[ReadyStretch], *, unused: bool = False) -> bool:
         """Forget the stretch that was used longest ago, but none of the team, and one of the run under way only where
-        there is no other, or if ``unused`` only in a budget, and none with which the team may be open; return whether
-        there was one. Of many more than one goes at once.
+        there is no other, or if ``unused`` only in a budget, and none of that run or the last: each run would record it
+        again. Return whether there was one. Of many more than one goes at once.
         """
         stays = {*team, *self._used, *self._usual} if unused else {*team}
         has_others = self.segments.memory is not None or not unused
