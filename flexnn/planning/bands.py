@@ -99,9 +99,9 @@ def banded(ways: Ways, whole_bytes: int, *, makes_again: bool = True) -> list[Fo
     wanted = int((1 - WORTH_QUERIES) * whole_bytes)
     beside, pool = whole_bytes - whole, list(_pool(ways, wanted))
     pool = _without_pairs(pool, beside) or pool
+    pool, plain = _worth_it(pool, ways, whole, beside)
     if makes_again:
         pool += _late(ways, min((found.nbytes for found, _ in pool), default=whole), beside)
-    pool, plain = _worth_it(pool, ways, whole, beside)
     least = min((found.nbytes for found, _ in pool), default=0)
     again, others = ([entry for entry in pool if (entry[1] == LATE) is late] for late in (True, False))
     once = min((found.nbytes for found, _ in others), default=plain)

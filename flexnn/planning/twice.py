@@ -3,7 +3,7 @@ with what follows from these numbers (a gate), is large for as long as that take
 more for the other readers, both times in bands of rows (planning/bands.py), it is never whole.
 
 The reduction itself becomes two nodes, as its operator's record says: one for each row, which bands of rows go through,
-and one that joins these.
+and one that joins these; unless that is another node already.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from flexnn.graph.ir import Graph, Node, Tensor
+from flexnn.graph.ir import Attr, Graph, Node, Tensor
 from flexnn.graph.operators import OPERATORS
 from flexnn.graph.operators.rows import Halves
 
@@ -98,19 +98,22 @@ class _Writer:
         """Write a reduction as two nodes, and make what it reduces again for its other readers."""
         index = next(i for i, other in enumerate(self._nodes) if other is node)
         again = self._again(index, self._root(node.inputs[0]))
-        source = self._tensors[node.inputs[0]]
-        rows = len(self._tensors)
-        first = Node(f"{node.name}.rows", node.op, list(node.inputs), [rows], halves.first)
-        shape, dtype = OPERATORS[node.op].infer(first, [source.shape], [source.dtype])
-        self._tensors.append(Tensor(f"{node.name}.rows", shape, dtype))
-        both = [first, replace(node, inputs=[rows], attrs=halves.then, params=None)]
-        self._nodes[index : index + 1] = both
+        written = [node] if halves.then is None else self._both(node, halves.first, halves.then)
+        self._nodes[index : index + 1] = written
         if again is not None:
-            self._make_again(index, again)
+            self._make_again(index, again, again.place - 1 + len(written))
             self._look()
         else:
-            self._outputs[index : index + 1] = [self._roots(half.outputs) for half in both]
-            self._inputs[index : index + 1] = [self._roots(half.inputs) for half in both]
+            self._outputs[index : index + 1] = [self._roots(half.outputs) for half in written]
+            self._inputs[index : index + 1] = [self._roots(half.inputs) for half in written]
+
+    def _both(self, node: Node, first: dict[str, Attr], then: dict[str, Attr]) -> list[Node]:
+        """Return the two nodes of a reduction."""
+        source, rows = self._tensors[node.inputs[0]], len(self._tensors)
+        of_rows = Node(f"{node.name}.rows", node.op, list(node.inputs), [rows], first)
+        shape, dtype = OPERATORS[node.op].infer(of_rows, [source.shape], [source.dtype])
+        self._tensors.append(Tensor(f"{node.name}.rows", shape, dtype))
+        return [of_rows, replace(node, inputs=[rows], attrs=then, params=None)]
 
     def _look(self) -> None:
         """Find what nodes write and read."""
@@ -165,8 +168,10 @@ class _Writer:
         """Return whether some node between writes over some of the roots, which were complete before."""
         return any(not roots.isdisjoint(self._outputs[i]) for i in range(first, place))
 
-    def _make_again(self, index: int, again: _Again) -> None:
-        """Make roots by nodes ``again`` in storage of their own up to node ``index``, and once more behind it."""
+    def _make_again(self, index: int, again: _Again, place: int) -> None:
+        """Make roots by nodes ``again`` in storage of their own up to node ``index``, and once more before what is node
+        ``place`` now.
+        """
         made = set[int]().union(*(self._outputs[i] for i in again.nodes))
         moved: dict[int, int] = {}
         for root in sorted(made):
@@ -183,7 +188,6 @@ class _Writer:
             if touched:
                 inputs, outputs = ([moved.get(t, t) for t in tensors] for tensors in (node.inputs, node.outputs))
                 self._nodes[i] = replace(node, inputs=inputs, outputs=outputs)
-        place = again.place + 1  # the reduction has become two nodes
         self._nodes[place:place] = copies
         self.work += again.work
         self._in_arena |= {moved[root] for root in made & self._in_arena}

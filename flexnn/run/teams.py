@@ -349,6 +349,7 @@ class Teams(Arena):
                 self.segments.planned(segment, None, {})
             if self._lack_of(segment) is not None:
                 return False
+            segment.is_measured = True  # nothing is asked again while plans have no limit
         return self._join(found.segments, found.slot_bytes)
 
     def _follows_beside(self, found: ReadyStretch, memory: int) -> bool:

@@ -189,9 +189,9 @@ def _steps_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -
 
 def _steps_halves(node: Node, shape: Shape, dtype: str, axis: int) -> Halves | None:
     """Return ranges of rows, and the steps of these."""
-    if node.attrs["part"] != "all" or axis != 1 or len(shape) < 3:
+    if node.attrs["part"] == "ranges" or axis != 1 or len(shape) < 3:
         return None
-    return Halves({"part": "rows"}, {"part": "ranges"})
+    return Halves({"part": "rows"}, {"part": "ranges"} if node.attrs["part"] == "all" else None)
 
 
 def _infer_matmul(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:

@@ -59,6 +59,7 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     _of_bytes("byte_tables", "tabulate"),
     _of_bytes("byte_operators", "compute_in_bytes"),
     _of_bytes("byte_dynamic", "multiply_dynamically"),
+    _of_bytes("byte_ranges", "measure_parts"),
     fuse_activations,
     cleanup,
     fold_flatten,
