@@ -6,6 +6,8 @@ imported by then.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -56,9 +58,21 @@ def prepare(module: ModuleType) -> None:
     module.__dict__.update({"__getattr__": found, "__dir__": names})
 
 
-def _fill(module: ModuleType) -> None:
-    import flexnn.ort as ort
+def _own_ort() -> Any:
+    """Return ``flexnn.ort`` of the FlexNN that this launcher belongs to, whatever folder of that name a program has
+    beside it: FlexNN's sources have one, without the compiled core.
+    """
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    sys.path.insert(0, own)
+    try:
+        import flexnn.ort as ort
+    finally:
+        sys.path.remove(own)
+    return ort
 
+
+def _fill(module: ModuleType) -> None:
+    ort = _own_ort()
     names = {name: getattr(ort, name) for name in (*ort.__all__, *_NAMES)}
     if module.__name__ == NAME:
         names["__version__"] = installed.version() or ort.__version__
@@ -79,7 +93,7 @@ def distributions() -> Iterator[Any]:
         return
     from importlib.metadata import Distribution
 
-    from flexnn.ort import __version__ as version
+    version = _own_ort().__version__
 
     class StandIn(Distribution):
         """Metadata of a package that has no files."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
 import pkgutil
 import subprocess
 import sys
@@ -184,3 +185,14 @@ def test_plan_stays_a_function_in_a_process_that_plans(artifact: Path) -> None:
     code = "import flexnn, flexnn.planning.explain, flexnn.cli, sys; print(flexnn.plan(sys.argv[1]).minimum_memory > 0)"
     command = [sys.executable, "-P", "-c", code, str(artifact)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def test_sources_say_that_they_are_not_compiled() -> None:
+    """As where a program is started in a clone."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    command = [sys.executable, "-c", "import flexnn"]
+    clone = Path(__file__).parent.parent
+    done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: {clone / 'flexnn/_core'} holds FlexNN's sources, not its compiled core: ")

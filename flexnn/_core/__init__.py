@@ -2,7 +2,15 @@
 extension module (_core.pyi), the dtypes of the records, and what is named here.
 """
 
-from flexnn._core._core import *  # noqa: F403
+try:
+    from flexnn._core._core import *  # noqa: F403
+except ModuleNotFoundError as error:
+    if error.name != "flexnn._core._core":
+        raise
+    raise ImportError(
+        f"{__path__[0]} holds FlexNN's sources, not its compiled core: leave the clone, or start python with -P, "
+        "so that the installed flexnn is imported"
+    ) from None
 from flexnn._core.engine_session import EngineSession as EngineSession
 from flexnn._core.params import encode_params as encode_params
 from flexnn._core.records import *  # noqa: F403

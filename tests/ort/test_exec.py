@@ -258,6 +258,19 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
+def test_a_clone_beside_the_program_is_not_taken_for_flexnn(folder: Path) -> None:
+    """Its folder of that name holds sources, not the compiled core."""
+    (folder / "flexnn").mkdir()
+    (folder / "flexnn/__init__.py").write_text("raise ImportError('sources')")
+    entry = "from flexnn_exec.entry import main; main()"
+    command = [sys.executable, "-c", entry, "exec", "--memory", "64MiB", "--", "app.py", "m.onnx"]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    environment["XDG_CACHE_HOME"] = str(folder / "cache")
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "('FlexNN', " in done.stdout
+
+
 def test_the_launcher_adds_little_memory(folder: Path) -> None:
     (folder / "app.py").write_text(RSS)
     (folder / "plain.py").write_text(RSS.replace(", onnxruntime", ""))
