@@ -2,7 +2,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, getenv, malloc
 from libc.string cimport memcpy, memset
 
 from flexnn._core.c_ops cimport *
@@ -94,17 +94,18 @@ cdef const fx_kernels *_best = NULL  # the cores are asked once what they are
 cdef const fx_kernels *_kernels(isa) except NULL:
     global _best
     cdef const fx_kernels *k
-    cdef bytes name
-    isa = isa or os.environ.get("FLEXNN_ISA")
-    if not isa:
+    cdef bytes own = isa.encode() if isa else b""
+    cdef const char *name = getenv("FLEXNN_ISA")  # asked often: os.environ takes longer
+    if own:
+        name = own
+    if name == NULL or name[0] == 0:
         if _best == NULL:
             _best = fx_kernels_for(NULL)
         k = _best
     else:
-        name = isa.encode()
         k = fx_kernels_for(name)
     if k == NULL:
-        raise ValueError(f"no instruction-set level {isa!r} here: "
+        raise ValueError(f"no instruction-set level {name.decode(errors='replace')!r} here: "
                          f"there is {', '.join(isa_levels())}")
     return k
 
