@@ -19,8 +19,7 @@ from flexnn import _core
 from flexnn.artifact import Artifact
 from flexnn.graph.ir import Graph
 from flexnn.graph.operators import OPERATORS
-from flexnn.planning import MachineProfile, Plan, Setting
-from flexnn.planning.costs import graph_costs, may_add_halves
+from flexnn.planning import MachineProfile, Plan
 from flexnn.planning.types import Costs
 
 from . import ROOM_GROWS, ROOM_MARGIN, cache
@@ -28,14 +27,10 @@ from .cache import STORAGE
 from .refine import Watch
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    pass
 
 LATER_SHARE, LATER_MIN_S, LATER_MAX_S = 0.05, 0.05, 2.0
 """Seconds of measuring thoroughly: a share of what the session's runs took; below the least it is left out."""
-CLOSE = 2.5
-"""Time of a kernel over the fastest one's up to which measuring may show that it is faster: analytic times are off by
-factors of up to 2."""
 THOROUGH_S = 1.2
 """Seconds of measuring thoroughly where nobody waits for it."""
 WORTH = 0.02
@@ -90,7 +85,7 @@ class Parts:
         elif {kernel for node in graph.nodes for kernel in OPERATORS[node.op].kernels} <= tried:
             return None
         else:
-            lack = self._close(graph, costs)
+            lack = _close(costs)
         names = lack.names - tried
         return lack._replace(names=names) if names else None
 
@@ -140,7 +135,7 @@ class Parts:
         """
         seconds = min(LATER_SHARE * watch.seconds, LATER_MAX_S)
         if seconds >= LATER_MIN_S and THOROUGH not in self._kept.tried and self._artifact.fd >= 0:
-            lack = _all_of(graph) if plan.is_streaming or costs is None else self._close(graph, costs)
+            lack = _all_of(graph) if plan.is_streaming or costs is None else _close(costs)
             if lack.names:
                 self._measure(graph, plan.arena_bytes, lack._replace(names=lack.names | {THOROUGH}), seconds)
                 return
@@ -156,28 +151,6 @@ class Parts:
     def _reads(self) -> bool:
         """Whether the rates of the storage are measured."""
         return self._kept.machine.storage_bytes_per_second != _ASSUMED
-
-    def _close(self, graph: Graph, costs: Costs) -> Lack:
-        """Return kernels that may be the fastest of their nodes, and the nodes that have several of them."""
-        machine, names, nodes, seconds = self._kept.machine, set[str](), list[int](), 0.0
-        choosing = [i for i, found in enumerate(costs.nodes) if _has_choice(graph.nodes[i].op, found.params)]
-        fastest_s = [min(variant.seconds() for variant in found.variants) for found in costs.nodes]
-        worth_s = WORTH * sum(fastest_s)
-        if not choosing or sum(fastest_s[i] for i in choosing) < worth_s:
-            return Lack(frozenset(), ())
-        part = replace(graph, nodes=[graph.nodes[i] for i in choosing])
-        every = graph_costs(part, Setting(machine, self._threads), every_variant=True).nodes
-        for index, found in zip(choosing, every, strict=True):
-            times: dict[str, float] = {}
-            for variant in found.variants:
-                times[variant.kernel] = min(variant.seconds(), times.get(variant.kernel, 1e9))
-            fastest = min(times.values())
-            close = {kernel for kernel, time in times.items() if time <= CLOSE * fastest}
-            if len(close) > 1:
-                nodes.append(index)
-                names |= close
-                seconds += fastest
-        return Lack(frozenset(names), tuple(nodes)) if seconds >= worth_s else Lack(frozenset(), ())
 
     def _measure(self, graph: Graph, arena_bytes: int, lack: Lack, seconds: float | None) -> None:
         """Measure in about ``seconds``; None: as little as tells something."""
@@ -235,7 +208,10 @@ def _all_of(graph: Graph) -> Lack:
     return Lack(frozenset(names | ({STORAGE} if streams else set())), tuple(range(len(graph.nodes))), streams)
 
 
-def _has_choice(op: str, params: NDArray[np.int32]) -> bool:
-    """Return whether a node has several kernels."""
-    fitting = sum(_core.conv_kernel_fits(kernel, params) for kernel in OPERATORS[op].kernels)
-    return fitting + may_add_halves(op, params) > 1
+def _close(costs: Costs) -> Lack:
+    """Return kernels that may be the fastest of their nodes, and the nodes that have several of them."""
+    fastest_s = [min(variant.seconds() for variant in found.variants) for found in costs.nodes]
+    nodes = [index for index, found in enumerate(costs.nodes) if found.close]
+    if sum(fastest_s[index] for index in nodes) < WORTH * sum(fastest_s):
+        return Lack(frozenset(), ())
+    return Lack(frozenset(kernel for index in nodes for kernel in costs.nodes[index].close), tuple(nodes))

@@ -57,6 +57,10 @@ ACTIVATION_FLOPS = 100.0
 ROUNDED_FLOPS = 0.45
 """Cost in flops of multiply-adds of one by rows that are rounded to 8 bits."""
 _ROUNDED_SUMS = tuple(_core.ENUMS["dtype"]).index("i8")
+CLOSE = 2.5
+"""Time of a kernel over the fastest one's up to which measuring may show that it is faster: analytic times are off by
+factors of up to 2.
+"""
 _PLAIN = "direct", "im2col", "planar", "half"
 _WINOGRAD = {"wino4": 4, "wino2": 2, "wino_line": 4}
 """Outputs along a side of a tile."""
@@ -106,7 +110,7 @@ def graph_costs(
         node.params = known.params
         own = node.weight, constants, table.weight if table is not None else -1
         if own != NO_WEIGHTS:
-            known = NodeCosts(known.variants, known.params, known.panels, known.panel_bytes, *own)
+            known = NodeCosts(known.variants, known.params, known.panels, known.panel_bytes, *own, known.close)
         nodes.append(known)
     costs = Costs(
         nodes=nodes,
@@ -191,6 +195,7 @@ class _Sorts(NamedTuple):
             else:
                 cold = known.weight_bytes if self.is_cold and operators.OPERATORS[node.op].kernels else 0
                 known.variants = [setting.machine.timed(node.op, params, variant, cold) for variant in known.variants]
+                known.close = _close(known.variants)
                 known.variants = known.variants if self.every_variant else _useful(known.variants)
             found = self.seen[alike] = known, read
         return found
@@ -450,6 +455,15 @@ def fastest_conv(params: NDArray[np.int32], setting: Setting) -> Variant:
     panels, panel_bytes = _core.op_panels("conv", params), _core.op_panel_bytes("conv", params)
     variants = _allowed_variants("conv", params, panels, panel_bytes, setting)
     return _useful([setting.machine.timed("conv", params, variant) for variant in variants])[0]
+
+
+def _close(variants: list[Variant]) -> tuple[str, ...]:
+    """Return the kernels that measuring may show to be the fastest; none where there is one."""
+    if len(variants) == 1:
+        return ()
+    limit = CLOSE * min([variant.seconds() for variant in variants])
+    close = dict.fromkeys([variant.kernel for variant in variants if variant.seconds() <= limit])
+    return (*close,) if len(close) > 1 else ()
 
 
 def _useful(variants: list[Variant]) -> list[Variant]:

@@ -75,6 +75,8 @@ class NodeCosts:
     """(operand, weight, arena bytes) of each raw constant that is streamed or pinned by choice."""
     table: int = -1
     """Index of the weight whose rows the node reads from the file as its first operand, or -1."""
+    close: tuple[str, ...] = ()
+    """Kernels that may be the fastest, by times that may be wrong; none where it is sure."""
 
     @property
     def weight_bytes(self) -> int:
