@@ -8,8 +8,8 @@ except ModuleNotFoundError as error:
     if error.name != "flexnn._core._core":
         raise
     raise ImportError(
-        f"{__file__.rpartition('/')[0]} holds FlexNN's sources, not its compiled core: leave the clone, or start python "
-        "with -P, so that the installed flexnn is imported"
+        f"{__file__.rpartition('/')[0]} holds FlexNN's sources, not its compiled core: leave the clone, or start "
+        "python with -P, so that the installed flexnn is imported"
     ) from None
 from flexnn._core.engine_session import EngineSession as EngineSession
 from flexnn._core.params import encode_params as encode_params
