@@ -99,9 +99,10 @@ def banded(ways: Ways, whole_bytes: int, *, makes_again: bool = True) -> list[Fo
     wanted = int((1 - WORTH_QUERIES) * whole_bytes)
     beside, pool = whole_bytes - whole, list(_pool(ways, wanted))
     pool = _without_pairs(pool, beside) or pool
+    once = min((found.nbytes for found, _ in pool), default=whole)
     pool, plain = _worth_it(pool, ways, whole, beside)
     if makes_again:
-        pool += _late(ways, min((found.nbytes for found, _ in pool), default=whole), beside)
+        pool += _late(ways, once, min((found.nbytes for found, _ in pool), default=whole), beside)
     least = min((found.nbytes for found, _ in pool), default=0)
     again, others = ([entry for entry in pool if (entry[1] == LATE) is late] for late in (True, False))
     once = min((found.nbytes for found, _ in others), default=plain)
@@ -132,9 +133,10 @@ def _pool(ways: Ways, wanted: int) -> Iterator[tuple[Found, int]]:
             yield found._replace(nbytes=found.nbytes + added, work=found.work + way.work), index
 
 
-def _late(ways: Ways, once: int, beside: int) -> list[tuple[Found, int]]:
+def _late(ways: Ways, once: int, worth: int, beside: int) -> list[tuple[Found, int]]:
     """Return good walks of the graph with maps made again for late readers, where what waits holds the memory up.
-    ``once``: the least bytes of walks without; ``beside``: what every budget has beside them.
+    ``once``: the least bytes of walks without; ``worth``: of those that are worth it; ``beside``: what every budget
+    has beside them.
     """
     way = ways.late(WAITING * once)
     if way is None:
@@ -145,8 +147,8 @@ def _late(ways: Ways, once: int, beside: int) -> list[tuple[Found, int]]:
         for found in ways.searched.found_in(way.tables, COSTS_MAX[-1:])
     ]
     pool = _without_pairs(pool, beside) or pool
-    least = min((found.nbytes for found, _ in pool), default=once)
-    return pool if beside + least <= WORTH_TWICE * (beside + once) else []
+    least = min((found.nbytes for found, _ in pool), default=worth)
+    return pool if beside + least <= WORTH_TWICE * (beside + worth) else []
 
 
 def _worth_it(
