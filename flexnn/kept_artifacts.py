@@ -285,10 +285,15 @@ _ending: list[int] = []
 
 
 def _reap() -> None:
-    """Wait for the ends of processes that have said all."""
+    """Wait for the ends of processes that have said all; other threads may do so, too."""
     while _ending:
-        _status_of(_ending[-1])
-        _ending.pop()
+        with contextlib.suppress(IndexError):
+            process = _ending.pop()
+            try:
+                _status_of(process)
+            except BaseException:
+                _ending.append(process)
+                raise
 
 
 def _status_of(process: int) -> int:
