@@ -41,10 +41,11 @@ def write_artifact(
 ) -> int:
     """Write a bound graph, or a model with open shapes, and its weights to ``path``; return the bytes of the file.
 
-    ``source_sha256`` is called at the end if it is a function; ``progress`` after each weight. The disk has the file at the end if it is to be ``lasting``. Peak memory
-    is some panels, or one weight where it is no view of a file's (graph/rows.py). Raises ArtifactError or GraphError
-    if the graph is inconsistent, before anything is written; CompileError where a weight does not fit the budget of
-    compiling, OSError if writing fails. In all cases a file at ``path`` stays as it was.
+    ``source_sha256`` is called at the end if it is a function; ``progress`` after each weight. The disk has the file at
+    the end if it is to be ``lasting``. Peak memory is some panels, or one weight where it is no view of a file's
+    (graph/rows.py). Raises ArtifactError or GraphError if the graph is inconsistent, before anything is written;
+    CompileError where a weight does not fit the budget of compiling, OSError if writing fails. In all cases a file at
+    ``path`` stays as it was.
     """
     section = _section_of(contents)
     groups = _alike(contents.weights)
