@@ -176,13 +176,13 @@ def compile_first(
     target: str,
     shapes: Mapping[str, tuple[int, ...]],
     progress: Progress | None,
-    digest: bytes,
+    digest: bytes | Callable[[], bytes],
     told: Callable[[str], None],
     beside: Beside | None = None,
 ) -> First:
     """Compile as ``compile_to`` does, but leave out what first runs can do without: the templates of a model with open
-    shapes. ``told`` is called with "open" or "bound" when it is known which the model is; a process ``beside`` may have
-    read it.
+    shapes. If ``digest`` is a function, it is called for the file's SHA-256 when all else is done. ``told`` is called
+    with "open" or "bound" when it is known which the model is; a process ``beside`` may have read it.
     """
     from flexnn.graph.ledger import counting
 
@@ -212,7 +212,13 @@ def compile_first(
     return First(externals, rest if later else None)
 
 
-def _write(contents: Graph | StoredModel, target: str, digest: bytes, progress: Progress | None, lasting: bool) -> None:
+def _write(
+    contents: Graph | StoredModel,
+    target: str,
+    digest: bytes | Callable[[], bytes],
+    progress: Progress | None,
+    lasting: bool,
+) -> None:
     from flexnn.artifact.writer import write_artifact
 
     total = sum(weight.nbytes for weight in contents.weights)

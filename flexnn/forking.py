@@ -28,8 +28,12 @@ PATCHING = frozenset({"eventlet", "gevent"})
 """Packages that put other threads in the place of Python's."""
 POOLS = ("libgomp", "libomp", "libiomp", "libmkl", "libblis")
 """Libraries whose threads a copy would wait for, as they do not notice that they are gone. OpenBLAS's own do."""
+_THREADS = "blas_cpu_number"
+"""Variable of OpenBLAS: the number of threads that it may take."""
 _SINGLE = [f"{begin}openblas_set_num_threads{end}" for begin in ("scipy_", "") for end in ("64_", "")]
-"""Names of OpenBLAS's function that says how many threads it may take."""
+"""Names of OpenBLAS's function that sets it. In a copy, it first starts all threads again; they look for work for some
+30 ms, on a CPU that the copy and what it asks for want.
+"""
 
 
 def may_copy() -> bool:
@@ -120,11 +124,19 @@ def _leave_settings() -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.seterr(divide="warn", over="warn", under="ignore", invalid="warn")
+    _leave_threads()
+
+
+def _leave_threads() -> None:
+    """Have OpenBLAS compute in this thread: others would wait for work on CPUs that are wanted."""
     import ctypes  # numpy has imported it
 
     for path in _libraries():
         if "openblas" in path:
             library = ctypes.CDLL(path)
+            with contextlib.suppress(ValueError):
+                ctypes.c_int.in_dll(library, _THREADS).value = 1
+                continue
             for name in _SINGLE:
                 if hasattr(library, name):
-                    getattr(library, name)(1)  # others would wait for work on CPUs that are wanted
+                    getattr(library, name)(1)

@@ -51,6 +51,8 @@ MOST_PART = 10
 number. The artifact that was made last stays in any case.
 """
 STATUSES_MAX = 1024
+SIZE = "bytes"
+"""In an entry: the bytes of the model's file."""
 _DISK_FULL = errno.ENOSPC, errno.EDQUOT
 LOWEST = 19
 """The lowest priority of a thread, as nice has it."""
@@ -171,24 +173,62 @@ def _drop(opened: OpenFile, part: int) -> bool:
     return gone > 0
 
 
+class _Contents:
+    """The contents of a model's file, and what their artifact is called."""
+
+    def __init__(self, making: _Making, beside: Beside | None = None) -> None:
+        self._making, self._beside = making, beside
+        self._digest = b""
+
+    @property
+    def is_hashed(self) -> bool:
+        """Whether the contents are known."""
+        return bool(self._digest)
+
+    def digest(self) -> bytes:
+        """Return the SHA-256 of the file, which a process beside may know."""
+        if not self._digest:
+            found = None if self._beside is None else self._beside.digest()
+            self._digest = found or sha256(self._making.model, self._making.progress)
+        return self._digest
+
+    def key(self) -> str:
+        """Return the artifact's key."""
+        return key_of(self.digest().hex(), self._making.shapes)
+
+
 def _keep_contents(making: _Making, before: Status) -> str | None:
     """Return the name of the artifact of these contents, made if it is not kept; None: the file changed meanwhile."""
-    model, shapes, opened, progress, _ = making
-    digest = sha256(model, progress)
-    key = key_of(digest.hex(), shapes)
-    file = held(opened.fd, key + ARTIFACT)  # while it is open, nobody else removes it
-    externals = _known(model, key, opened) if file is not None else None
+    model, shapes, opened, _, waited = making
+    file, externals = None, None
+    if waited is not None and waited.beside is not None and not _may_be_kept(opened, before):
+        contents = _Contents(making, waited.beside)
+    else:
+        contents = _Contents(making)
+        file = held(opened.fd, contents.key() + ARTIFACT)  # while it is open, nobody else removes it
+        externals = _known(model, contents.key(), opened) if file is not None else None
     if externals is None:
-        externals, file = _compile(making, digest, key)
+        externals, file = _compile(making, contents, before)
     if externals is None or status_of(model) != before:
         return None
-    beside = os.path.dirname(model)
-    statuses = {name: _settled(os.path.join(beside, name)) for name in externals}
-    _note(opened, key_of(before, shapes), key + ARTIFACT, statuses)
-    _drop_old(opened, key + ARTIFACT)
+    beside, name = os.path.dirname(model), contents.key() + ARTIFACT
+    statuses = {external: _settled(os.path.join(beside, external)) for external in externals}
+    _note(opened, key_of(before, shapes), name, statuses)
+    _drop_old(opened, name)
     if file is not None:
         file.close()
-    return key + ARTIFACT
+    return name
+
+
+def _may_be_kept(opened: OpenFile, status: Status) -> bool:
+    """Return whether an artifact may be kept of the contents of a file with this status: of another file of its size.
+    Else its contents need not be hashed before the artifact is made.
+    """
+    for one in _own_files(opened, ENTRY):
+        with contextlib.suppress(OSError, ValueError):
+            if read_entry(opened.fd, one.name).get(SIZE, status[2]) == status[2]:
+                return True
+    return False
 
 
 def _known(model: str, key: str, opened: OpenFile) -> list[str] | None:
@@ -215,19 +255,19 @@ def _scratch() -> Iterator[str]:
         yield os.path.join(cache_folder(), name, "model.flexnn")
 
 
-def _compile(making: _Making, digest: bytes, key: str) -> tuple[list[str] | None, OpenFile | None]:
-    """Make the artifact under ``key``, and hold it; return the names of the files beside the model, None: one of them
-    changed.
+def _compile(making: _Making, contents: _Contents, before: Status) -> tuple[list[str] | None, OpenFile | None]:
+    """Make the artifact of these ``contents``, and hold it; return the names of the files beside the model, None: one
+    of them changed.
     """
     model, shapes, opened, progress, waited = making
     beside, started_ns = os.path.dirname(model), time.time_ns()
     rest = None
     with _scratch() as made:
-        if waited is None or _was_left(opened, key):
-            externals = compile_to(model, made, shapes, progress, digest=digest, lasting=False)
+        if waited is None or (contents.is_hashed and _was_left(opened, contents.key())):
+            externals = compile_to(model, made, shapes, progress, digest=contents.digest(), lasting=False)
         else:
             process, waited.beside = waited.beside, None  # it reads once
-            externals, rest = compile_first(model, made, shapes, progress, digest, waited.told, process)
+            externals, rest = compile_first(model, made, shapes, progress, contents.digest, waited.told, process)
         paths = [os.path.join(beside, external) for external in externals]
         digests = dict(zip(externals, (sha256(path).hex() for path in paths), strict=True))
         if any(status_of(path)[-1] >= started_ns - SETTLED_NS for path in paths):
@@ -235,9 +275,11 @@ def _compile(making: _Making, digest: bytes, key: str) -> tuple[list[str] | None
         os.chmod(made, 0o600)
         with contextlib.closing(own_folder(os.path.dirname(made))) as own:
             file = held(own.fd, os.path.basename(made))
+        key = contents.key()
         _place(opened, made, key + ARTIFACT)
     entry: dict[str, Any] = {
         "model": os.path.abspath(model),
+        SIZE: before[2],
         "externals": digests,
         "status": entry_status(opened.fd, key + ARTIFACT),
     }

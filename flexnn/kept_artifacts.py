@@ -181,6 +181,7 @@ def _watched(opened: OpenFile, named: Callable[[], str], damage: tuple[type[Flex
         raise
     finally:
         file.close()
+        _reap()
 
 
 def discard(path: str, inode: int | None = None) -> None:
@@ -260,6 +261,14 @@ def _made_anew(asked: dict[str, Any], *, shown: bool, heard: Heard | None) -> tu
     return status, _last_line(said)
 
 
+def _is_made(said: bytes) -> bool:
+    """Return whether a process has said the name of an artifact, which is the last that it says, and no reason that
+    ends in another one's.
+    """
+    name = _last_line(said)
+    return said.endswith(b"\n") and name.endswith(ARTIFACT) and name.removesuffix(ARTIFACT).isalnum()
+
+
 def _last_line(said: bytes) -> str:
     return said.decode("utf-8", "surrogateescape").rstrip().rpartition("\n")[2]
 
@@ -269,6 +278,22 @@ def maker() -> list[str]:
     if not sys.executable:  # where another program has Python inside
         raise CompileError("sys.executable does not say which Python is to compile: set it, or compile the model first")
     return [sys.executable, "-P", "-c", START, *sys.modules["flexnn"].__path__]
+
+
+_ending: list[int] = []
+"""Processes that have made an artifact and are about to end."""
+
+
+def _reap() -> None:
+    """Wait for the ends of processes that have said all; other threads may do so, too."""
+    while _ending:
+        with contextlib.suppress(IndexError):
+            process = _ending.pop()
+            try:
+                _status_of(process)
+            except BaseException:
+                _ending.append(process)
+                raise
 
 
 def _status_of(process: int) -> int:
@@ -358,8 +383,10 @@ def _believed(status: int, last: str) -> str:
 
 def _said(begin: Callable[[int], int], heard: Heard | None) -> tuple[int, bytes]:
     """Wait for a process that ``begin`` starts, which prints to the descriptor that it is given; return its status, and
-    all that it printed. ``heard`` is called with the first line while the process runs.
+    all that it printed. ``heard`` is called with the first line while the process runs. When it has said the name of an
+    artifact it is believed: it ends while that is opened.
     """
+    _reap()  # a call that was interrupted may have left one
     reads, writes = os.pipe()
     try:
         process = begin(writes)
@@ -371,6 +398,9 @@ def _said(begin: Callable[[int], int], heard: Heard | None) -> tuple[int, bytes]
                 if heard is not None and b"\n" not in said and b"\n" in block:
                     heard((said + block).partition(b"\n")[0].decode("utf-8", "replace"))
                 said += block
+                if _is_made(said):
+                    _ending.append(process)
+                    return 0, said
         except BaseException:
             os.kill(process, 9)
             _status_of(process)

@@ -123,7 +123,7 @@ def _beside(model: str) -> Beside | None:
     try:
         from flexnn.graph.beside import Beside
 
-        return Beside(model)
+        return Beside(model, _loading.stop)
     except (OSError, ImportError):  # reading it says what is not installed
         return None
 
@@ -154,11 +154,17 @@ class _Loading:
         finally:
             self._lock.release()
 
+    def stop(self) -> None:
+        """Let the thread import no further module: only one of them runs at a time, so it helps while the other one
+        waits.
+        """
+        self._is_enough = True
+
     def end(self) -> None:
         """Wait until the thread is gone, which imports no further module: in a copy of this process what it was just
         importing would stay locked, and who imports it there would wait for ever.
         """
-        self._is_enough = True
+        self.stop()
         with self._lock:
             pass
 

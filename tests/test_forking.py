@@ -150,6 +150,22 @@ def test_products_take_one_thread(tmp_path: Path) -> None:
     assert run(BLAS, tmp_path / "m.onnx") == ["0 True True"]
 
 
+THREADS = """
+np.ones((500, 500)) @ np.ones((500, 500))
+def work():
+    print(len(os.listdir("/proc/self/task")), flush=True)
+    return 0
+print(*kept_artifacts._said(lambda writes: forking.copied(work, writes, None), None))
+"""
+
+
+def test_no_thread_begins_in_a_copy(tmp_path: Path) -> None:
+    """OpenBLAS was told to take one thread by a function that first began all others again: they looked for work for
+    30 ms, on a CPU that the process beside wanted.
+    """
+    assert run(THREADS, tmp_path / "m.onnx") == ["0 b'1\\n'"]
+
+
 PIPE = """
 reads, writes = os.pipe()
 seen = []

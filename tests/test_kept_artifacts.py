@@ -19,6 +19,7 @@ import pytest
 import flexnn
 from flexnn import keeping, kept_artifacts
 from flexnn.errors import CompileError
+from flexnn.graph.beside import YOUNG_NS, Beside
 from tests.support.sessions import feed, write_branched_model, write_model
 
 
@@ -92,6 +93,51 @@ def test_a_touched_file_is_hashed_not_compiled(folder: Path, model: Path, tmp_pa
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert names(folder, ".flexnn") == [made]
     assert len(names(folder, ".status")) == 3
+
+
+def test_nobody_waits_for_the_hash_of_contents_that_are_new(
+    folder: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file was hashed before anything was made of it, although nothing was kept that it could be."""
+    hashed: list[str] = []
+    sha256 = keeping.sha256
+    monkeypatch.setattr(keeping, "sha256", lambda path, *rest: (hashed.append(path), sha256(path, *rest))[1])
+
+    def kept(path: Path) -> str:
+        while time.time_ns() - path.stat().st_ctime_ns <= YOUNG_NS:
+            time.sleep(0.005)
+        waited = keeping.Waited(lambda _: None, Beside(str(path)))
+        return os.path.basename(keeping.keep(str(path), {}, waited=waited))
+
+    name = kept(model)
+    assert hashed == []
+    monkeypatch.setattr(keeping, "_compile", lambda *_: pytest.fail("it is kept"))
+    copy = Path(shutil.copy(model, tmp_path / "copy.onnx"))
+    assert kept(copy) == name
+    assert hashed == [str(copy)]
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parents[1]))
+    copy.write_bytes(copy.read_bytes().replace(b"\x00\x00\x80\x3f", b"\x00\x00\x00\x40"))
+    other = copy.with_name("other.onnx")
+    other.write_bytes(copy.read_bytes()[:-1] + b"\x01")
+    assert keeping._may_be_kept(kept_artifacts.open_folder(), kept_artifacts.status_of(str(other)))
+
+
+def test_a_process_that_has_said_all_ends_meanwhile(folder: Path, model: Path) -> None:
+    """Opening waited for the process to go on and to end. What only ends like an artifact's name is no such name."""
+    started = time.monotonic()
+    status, said = kept_artifacts.spawned(["/bin/sh", "-c", "echo open; echo 0af.flexnn; exec >&-; sleep 2"])
+    assert (status, said) == (0, b"open\n0af.flexnn\n")
+    assert time.monotonic() - started < 1.5
+    (process,) = kept_artifacts._ending
+    for text in ("error: no /b/a.flexnn", "0af.flexnn", "a b.flexnn"):
+        assert kept_artifacts.spawned(["/bin/sh", "-c", f"printf '{text}'; exit 3"])[0] == 3
+        assert kept_artifacts.spawned(["/bin/sh", "-c", f"echo 'x {text}'; exit 3"])[0] == 3
+    assert kept_artifacts._ending == []
+    outputs(model)
+    assert kept_artifacts._ending == []
+    with pytest.raises(ChildProcessError):
+        os.waitpid(process, os.WNOHANG)
 
 
 def test_a_changed_file_is_compiled(folder: Path, model: Path) -> None:

@@ -34,23 +34,24 @@ once, which lie at multiples of their size, and runs copy weights out of large u
 def write_artifact(
     contents: Graph | StoredModel,
     path: str,
-    source_sha256: bytes,
+    source_sha256: bytes | Callable[[], bytes],
     progress: Callable[[Weight], None] | None = None,
     *,
     lasting: bool = True,
 ) -> int:
     """Write a bound graph, or a model with open shapes, and its weights to ``path``; return the bytes of the file.
 
-    ``progress`` is called after each weight. The disk has the file at the end if it is to be ``lasting``. Peak memory
-    is some panels, or one weight where it is no view of a file's (graph/rows.py). Raises ArtifactError or GraphError
-    if the graph is inconsistent, before anything is written; CompileError where a weight does not fit the budget of
-    compiling, OSError if writing fails. In all cases a file at ``path`` stays as it was.
+    ``source_sha256`` is called at the end if it is a function; ``progress`` after each weight. The disk has the file at
+    the end if it is to be ``lasting``. Peak memory is some panels, or one weight where it is no view of a file's
+    (graph/rows.py). Raises ArtifactError or GraphError if the graph is inconsistent, before anything is written;
+    CompileError where a weight does not fit the budget of compiling, OSError if writing fails. In all cases a file at
+    ``path`` stays as it was.
     """
     section = _section_of(contents)
     groups = _alike(contents.weights)
     _place_checksums(groups)
     with replacing(path, lasting=lasting, buffering=WRITE_BYTES) as file:
-        header, raw, crcs = _lay_out(section, groups, source_sha256)
+        header, raw, crcs = _lay_out(section, groups)
         file.seek(header.data_offset)
         for group in groups:
             _write_weight(file, group[0], crcs)
@@ -59,6 +60,7 @@ def write_artifact(
                     progress(weight)
         file.truncate(header.file_bytes)
         header.crcs_crc = crc32c(crcs)
+        header.source_sha256 = source_sha256 if isinstance(source_sha256, bytes) else source_sha256()
         parts = ((header.graph_offset, raw), (header.crc_offset, crcs.tobytes()), (0, header.pack()))
         for offset, part in parts:
             file.seek(offset)
@@ -99,10 +101,8 @@ def _place_checksums(groups: list[list[Weight]]) -> None:
         first += group[0].chunks
 
 
-def _lay_out(
-    section: _Section, groups: list[list[Weight]], source_sha256: bytes
-) -> tuple[Header, bytes, NDArray[np.uint32]]:
-    """Return the header, the first section and an empty checksum table.
+def _lay_out(section: _Section, groups: list[list[Weight]]) -> tuple[Header, bytes, NDArray[np.uint32]]:
+    """Return the header but for its checksums, the first section and an empty checksum table.
 
     The length of the section depends on the offsets in it, and they depend on its length, so the layout is repeated
     until nothing moves.
@@ -130,7 +130,7 @@ def _lay_out(
         crc_count=count,
         data_offset=data_offset,
         data_bytes=end - data_offset,
-        source_sha256=source_sha256,
+        source_sha256=b"",
         graph_crc=crc32c(raw),
         crcs_crc=0,
     )

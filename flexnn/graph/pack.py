@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 CIN_BLOCK = 64
 """Input channels that a panel keeps together over all taps (docs/decisions/0001)."""
 
+AT_ONCE_BYTES = 256 << 10
+"""Bytes of panels that are made at once: they stay in a CPU's cache until they are written."""
+
 STORED_AS = "f32"
 """How weights are stored of which nothing else is said: an fx_wtype."""
 
@@ -156,6 +159,10 @@ class PanelSource:
         """
         bias, scale, slope = [_vector(source, self.shape[0]) for source in (self.bias, self.scale, self.slope)]
         form, given = self.form, self._given()
+        if not form.scales and form.dtype == np.float32 and (self.is_depthwise or self.shape[1] == self.cin_panel):
+            for first, rows in self._batches():
+                yield from self._plain(first, rows, bias, scale, slope)
+            return
         for c0, c1, part in self._parts():
             head = [_lanes(bias, c0, c1)]
             if slope is not None:
@@ -173,6 +180,30 @@ class PanelSource:
                 parts += [np.zeros((self._layout.weights - at) // 4, np.float32), weights]
             zeros = np.zeros(self.panel_bytes // 4 - sum(p.size for p in parts), np.float32)
             yield np.concatenate([*parts, zeros])
+
+    def _plain(self, first: int, rows: F32, bias: F32 | None, scale: F32 | None, slope: F32 | None) -> Iterator[F32]:
+        """Yield the panels of output channels from ``first`` on, whose weights stay as they are. Several are made at
+        once: a small one takes longer to begin than to write.
+        """
+        step = max(AT_ONCE_BYTES // self.panel_bytes, 1) * NR
+        for c0 in range(0, len(rows), step):
+            part = rows[c0 : c0 + step]
+            panels = np.zeros((-(-len(part) // NR), self.panel_bytes // 4), np.float32)
+            here, at = slice(first + c0, first + c0 + len(part)), NR
+            if bias is not None:
+                _fill(panels[:, :NR], bias[here])
+            if slope is not None:
+                _fill(panels[:, NR : 2 * NR], slope[here])
+                at = 2 * NR
+            if scale is not None:
+                part = part * scale[here, None, None, None]
+            taps = part.reshape(*part.shape[:2], -1)
+            for b in range(0, self.cin_panel, self.cin_block):
+                block = taps[:, b : b + self.cin_block].transpose(2, 1, 0)
+                end = at + NR * block.shape[0] * block.shape[1]
+                _fill(panels[:, at:end].reshape(len(panels), *block.shape[:2], NR), block)
+                at = end
+            yield from panels
 
     def widened(self) -> Iterator[tuple[F32, F32]]:
         """Yield the weights of each panel as [weight][channel]: as given, and as they are stored."""
@@ -220,6 +251,13 @@ class PanelSource:
 
     def _parts(self) -> Iterator[tuple[int, int, F32]]:
         """Yield the weights of each panel, with their first output channel and the one after their last."""
+        for first, rows in self._batches():
+            for c0 in range(0, len(rows), NR):
+                part = np.ascontiguousarray(rows[c0 : c0 + NR], dtype=np.float32)
+                yield first + c0, first + c0 + len(part), part
+
+    def _batches(self) -> Iterator[tuple[int, F32]]:
+        """Yield the weights of some panels, each time with their first output channel."""
         from .rows import batches  # sessions do without
 
         done = 0
@@ -227,9 +265,7 @@ class PanelSource:
             done += len(rows)
             if rows.shape[1:] != self.shape[1:] or rows.dtype != np.float32:
                 raise ValueError(f"weight loaded as {rows.dtype}{rows.shape}, expected float32{self.shape}")
-            for c0 in range(first, done, NR):
-                c1 = min(c0 + NR, done)
-                yield c0, c1, np.ascontiguousarray(rows[c0 - first : c1 - first], dtype=np.float32)
+            yield first, rows
         if done != self.shape[0]:
             raise ValueError(f"weight has {done} output channels, expected {self.shape[0]}")
 
@@ -308,6 +344,17 @@ def _vector(source: WeightSource | None, cout: int) -> F32 | None:
 
 def _lanes(values: F32 | None, c0: int, c1: int) -> F32:
     return _front(np.zeros(0, np.float32) if values is None else values[c0:c1])
+
+
+def _fill(panels: F32, values: F32) -> None:
+    """Write values [...][channel] to [panel][...][NR]; what no channel is written to stays."""
+    whole, rest = divmod(values.shape[-1], NR)
+    axes = values.ndim - 1
+    if whole:
+        split = values[..., : whole * NR].reshape(*values.shape[:-1], whole, NR)
+        panels[:whole] = split.transpose(axes, *range(axes), axes + 1)
+    if rest:
+        panels[whole, ..., :rest] = values[..., whole * NR :]
 
 
 def _front(values: F32) -> F32:

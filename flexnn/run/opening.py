@@ -61,6 +61,9 @@ def prepare(kind: str, *, measures: bool = True) -> None:
     if measures:
         from flexnn.measure import device  # noqa: F401
     if kind == "open":
+        from flexnn.graph import passes  # noqa: F401 (there are no templates yet: the first run binds)
+        from flexnn.planning import layout  # noqa: F401
+
         from . import open_shapes  # noqa: F401
     else:
         from . import fixed  # noqa: F401

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import marshal
 import os
@@ -127,6 +128,29 @@ def test_a_process_that_dies_while_it_says_what_it_found(tmp_path: Path, monkeyp
     select.select([process._reads], [], [])
     os.kill(process._process, signal.SIGKILL)
     assert process.take() is None
+
+
+@pytest.mark.parametrize("change", ["none", "replaced", "killed", "wrong"])
+def test_the_file_is_hashed_once_its_model_is_taken(tmp_path: Path, change: str) -> None:
+    path = Path(write_model(tmp_path / "m.onnx"))
+    if change == "wrong":
+        path.write_bytes(path.read_bytes()[:-20])
+    process = Beside(old(path))
+    if change == "killed":
+        os.kill(process._process, signal.SIGKILL)
+    taken = process.take()
+    if change == "replaced":
+        (tmp_path / "other").write_bytes(path.read_bytes())
+        (tmp_path / "other").rename(path)
+    digest = process.digest()
+    if change == "none":
+        assert taken is not None
+    if change in ("replaced", "wrong"):
+        assert digest is None
+    else:
+        assert digest == hashlib.sha256(path.read_bytes()).digest() or change == "killed"
+    with pytest.raises(ChildProcessError):
+        os.waitpid(process._process, 0)
 
 
 @pytest.mark.parametrize("raw", [True, False])

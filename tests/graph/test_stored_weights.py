@@ -89,6 +89,28 @@ def test_given_steps_are_kept():
     np.testing.assert_array_equal(stored, whole[:16].reshape(16, 5, 9).transpose(2, 1, 0))
 
 
+@pytest.mark.parametrize("vectors", [(), ("bias",), ("scale", "slope"), ("bias", "scale", "slope")])
+@pytest.mark.parametrize(
+    "shape", [(40, 70, 3, 3, 1), (5, 200, 1, 1, 1), (40, 1, 3, 3, 40), (40, 4, 3, 1, 10), (64, 20, 1, 3, 2)]
+)
+def test_panels_that_are_made_at_once(shape, vectors, monkeypatch):
+    """They are those that were made one by one."""
+    *dims, group = shape
+    given = {name: ArraySource(weights(dims[0])) for name in vectors}
+    op = "dwconv" if dims[1] == 1 else "conv"
+    source = PanelSource(op, tuple(dims), group, ArraySource(weights(*dims)), **given)
+    wanted = []
+    for c0, c1, part in source._parts():
+        heads = [given[name].load()[c0:c1] if name in given else np.zeros(0) for name in ("bias", "slope")]
+        heads = [np.pad(head, (0, 16 - head.size)) for head in heads[: 1 + ("slope" in given)]]
+        factors = given["scale"].load()[c0:c1] if "scale" in given else np.ones(len(part), np.float32)
+        panel = np.concatenate([*heads, source._body(part * factors[:, None, None, None], c0)])
+        wanted.append(np.pad(panel, (0, source.panel_bytes // 4 - panel.size)).astype(np.float32))
+    for most in (1, 3 * source.panel_bytes, 1 << 20):
+        monkeypatch.setattr(pack, "AT_ONCE_BYTES", most)
+        assert np.array_equal(np.array(list(source)).view(np.uint32), np.array(wanted).view(np.uint32))
+
+
 def test_what_does_not_fit_is_refused():
     values = np.full((16, 1, 1, 1), 1e5, np.float32)
     with pytest.raises(GraphError, match="16 bits"):

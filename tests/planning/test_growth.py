@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,8 @@ from tests.support.plans import checked
 
 GROWTH = 2.2
 """Largest multiple of the time and memory of half the nodes."""
+CALLS_GROWTH = 2.05
+"""The same of Python's calls."""
 FEWEST, MOST = 1000, 8000
 LONG_MOST = 64_000
 CALL_S = 0.05
@@ -51,6 +54,27 @@ def test_time_and_memory_grow_with_the_nodes(kind: str) -> None:
     while len(looks) < LOOKS and (not looks or looks[-1]):
         looks.append(beyond(kind, most))
     assert not looks[-1], looks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_calls_of_compiling_grow_with_the_nodes(kind: str, tmp_path: Path) -> None:
+    """Python's calls are the same each time, unlike seconds."""
+    taken = []
+    for nodes in (FEWEST // 2, FEWEST, 2 * FEWEST):
+        source = write(kind, nodes, tmp_path / f"{nodes}.onnx")
+        calls = 0
+
+        def counted(_: object, event: str, __: object) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(counted)
+        try:
+            flexnn.compile(source)
+        finally:
+            sys.setprofile(None)
+        taken.append(calls)
+    assert taken[2] < taken[1] * CALLS_GROWTH, taken
 
 
 @pytest.fixture(scope="module")
