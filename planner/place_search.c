@@ -364,6 +364,7 @@ static int64_t lay_out(search *s, char *memory, int64_t pairs, int64_t members, 
     const int64_t n = s->count, sections = s->sections;
     int64_t used = 0;
 #define CARVE(field, count) s->field = carve(memory, &used, (int64_t)(count) * (int64_t)sizeof *s->field)
+    CARVE(meets_at, n + 1);
     CARVE(member_at, sections + 1);
     CARVE(least, n);
     CARVE(floor, sections);
@@ -373,7 +374,6 @@ static int64_t lay_out(search *s, char *memory, int64_t pairs, int64_t members, 
     *zeroed = used;
     CARVE(width, n);
     CARVE(rank, n);
-    CARVE(meets_at, n + 1);
     CARVE(meets, pairs);
     CARVE(member, members);
     CARVE(address, n);
@@ -401,45 +401,31 @@ static void limit_room(search *s, int64_t members, int64_t nodes_max) {
         s->seen_bits++;
 }
 
-/* Adds block i to those that `other` meets, `at` being the next place of each. */
-static void meet(search *s, int32_t *at, int32_t other, int32_t i) {
-    if (other != i)
-        s->meets[at[other]++] = i;
-}
-
-/* Blocks of each section, and from them, block by block, those that each meets. */
-static void fill_lists(search *s) {
-    int32_t *at = s->lists;
-    for (int32_t i = 0; i < s->count; i++)
-        for (int32_t j = s->begin[i]; j < s->end[i]; j++)
+static void fill(search *s, const fx_blocks *b, const int32_t *meet_count) {
+    int32_t *at = s->lists; /* the next place of each section, then of each block */
+    for (int32_t i = 0; i < s->count; i++) {
+        s->width[i] = (int64_t)b->last[i] - b->first[i] + 1;
+        s->address[i] = -1;
+        for (int32_t j = s->begin[i]; j < s->end[i]; j++) {
+            s->rest[j] += s->bytes[i];
+            s->crossing[j] += j + 1 < s->end[i];
             s->member_at[j + 1]++;
+        }
+    }
     for (int32_t j = 0; j < s->sections; j++)
         at[j] = s->member_at[j], s->member_at[j + 1] += s->member_at[j];
     for (int32_t i = 0; i < s->count; i++)
         for (int32_t j = s->begin[i]; j < s->end[i]; j++)
             s->member[at[j]++] = i;
     for (int32_t i = 0; i < s->count; i++)
-        at[i] = s->meets_at[i];
+        at[i] = s->meets_at[i], s->meets_at[i + 1] = s->meets_at[i] + meet_count[i];
     for (int32_t i = 0; i < s->count; i++)
         for (int32_t j = s->begin[i]; j < s->end[i]; j++)
-            for (int32_t m = s->member_at[j]; m < s->member_at[j + 1]; m++)
-                if (j == s->begin[i] || s->begin[s->member[m]] == j) /* else it is met already */
-                    meet(s, at, s->member[m], i);
-}
-
-static void fill(search *s, const fx_blocks *b, const int32_t *meet_count) {
-    int32_t pairs = 0;
-    for (int32_t i = 0; i < s->count; i++) {
-        s->width[i] = (int64_t)b->last[i] - b->first[i] + 1;
-        s->address[i] = -1;
-        s->meets_at[i] = pairs, pairs += meet_count[i];
-        for (int32_t j = s->begin[i]; j < s->end[i]; j++) {
-            s->rest[j] += s->bytes[i];
-            s->crossing[j] += j + 1 < s->end[i];
-        }
-    }
-    s->meets_at[s->count] = pairs;
-    fill_lists(s);
+            for (int32_t m = s->member_at[j]; m < s->member_at[j + 1]; m++) {
+                const int32_t other = s->member[m]; /* met in its first section or in this one's */
+                if (other != i && (j == s->begin[i] || j == s->begin[other]))
+                    s->meets[at[other]++] = i;
+            }
 }
 
 /* How many other blocks meet each in time: all but those that begin after it, or end before. Returns their sum. */
@@ -449,10 +435,8 @@ static int64_t count_meets(const search *s, int32_t *begun, int32_t *ended, int3
         begun[s->begin[i] + 1]++, ended[s->end[i]]++;
     for (int32_t j = 0; j < s->sections; j++)
         begun[j + 1] += begun[j], ended[j + 1] += ended[j];
-    for (int32_t i = 0; i < s->count; i++) {
-        meet_count[i] = begun[s->end[i]] - ended[s->begin[i]] - 1;
-        pairs += meet_count[i];
-    }
+    for (int32_t i = 0; i < s->count; i++)
+        pairs += meet_count[i] = begun[s->end[i]] - ended[s->begin[i]] - 1;
     return pairs;
 }
 
@@ -484,8 +468,7 @@ fx_status fx_place_search(const fx_blocks *b, int64_t capacity, int64_t nodes_ma
     s.begin = calloc((n + 1) * 5, sizeof *s.begin);
     event *events = malloc((n + 1) * 2 * sizeof *events);
     if (!s.begin || !events) {
-        free(s.begin);
-        free(events);
+        free(s.begin), free(events);
         return FX_ERR_MEMORY;
     }
     s.end = s.begin + n;
@@ -512,7 +495,6 @@ fx_status fx_place_search(const fx_blocks *b, int64_t capacity, int64_t nodes_ma
         } else
             status = FX_ERR_MEMORY;
     }
-    free(memory);
-    free(s.begin);
+    free(memory), free(s.begin);
     return status;
 }
