@@ -2,11 +2,14 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define RUNS 4      /* simulated; the last is taken for the steady state */
 #define LEVELS 10   /* amounts of pinned bytes that are tried */
 #define KINDS 64    /* mixtures that make pins of a kind free, most */
 #define MIXTURES 12 /* mixtures of two inequalities that are tried, beside those that make pins of a kind free */
+
+#define SORTED_RUN 8
 
 /* A stretch of the circle in which reading takes the time: nodes [first, end). */
 typedef struct stretch {
@@ -28,7 +31,8 @@ typedef struct work {
     double *ahead;            /* [count] seconds of reading by which memory lets the loader be ahead of each node */
     double *now;              /* [RUNS * count + 1] end of each node */
     int64_t *from;            /* [RUNS * count + 1] start of the stretch that ends here; -1: computing took the time */
-    rank *ranks;              /* [count] */
+    rank *ranks, *sorting;    /* [count] */
+    int32_t *order;           /* [count] nodes, as the last mixture has sorted them */
     double *apart;            /* [count] seconds that a pinned byte costs in free memory of the stretches */
     double *cost;             /* [count] seconds for each byte of memory that is pinned, of a mixture */
     double *price_sum;        /* [count] sums of prices over the rounds */
@@ -47,8 +51,7 @@ static void sum_up(work *w) {
     const fx_fluid *f = w->f;
     const int64_t count = f->count;
     w->bytes_before[0] = w->read_before[0] = 0.0;
-    for (int64_t k = 0; k < 2 * count; k++) {
-        const int64_t i = k % count;
+    for (int64_t k = 0, i = 0; k < 2 * count; k++, i = i + 1 < count ? i + 1 : 0) {
         w->bytes_before[k + 1] = w->bytes_before[k] + ((double)f->bytes[i] - w->pinned[i]);
         w->read_before[k + 1] = w->read_before[k] + (f->read_s[i] - w->pinned[i] * f->byte_s[i]);
     }
@@ -88,8 +91,7 @@ static void flow(work *w, int ordered) {
         w->ahead[i] = ordered ? ahead_s(w, i, room) : room / f->bytes_per_second;
     }
     w->now[0] = 0.0;
-    for (int64_t k = 0; k < RUNS * count; k++) {
-        int64_t i = k % count;
+    for (int64_t k = 0, i = 0; k < RUNS * count; k++, i = i + 1 < count ? i + 1 : 0) {
         /* From here on the loader has to bring what the next nodes need, except what memory may already hold. */
         double start = now - w->ahead[i];
         if (began < 0 || start > loaded) {
@@ -126,11 +128,31 @@ static int64_t trace(work *w) {
     return found;
 }
 
-static int by_score(const void *a, const void *b) {
-    const rank *x = a, *y = b;
-    if (x->score != y->score)
-        return x->score < y->score ? -1 : 1;
-    return (x->node > y->node) - (x->node < y->node);
+static int is_before(const rank *x, const rank *y) {
+    return x->score != y->score ? x->score < y->score : x->node < y->node;
+}
+
+/* Sorts the first `count` of the ranks by their scores: runs of few, then twice as long ones. What is sorted already,
+ * as most is from one mixture to the next, takes a comparison for each run. */
+static void sort_ranks(work *w, int64_t count) {
+    for (int64_t begin = 0; begin < count; begin += SORTED_RUN)
+        for (int64_t i = begin + 1; i < count && i < begin + SORTED_RUN; i++) {
+            const rank r = w->ranks[i];
+            int64_t j = i;
+            for (; j > begin && is_before(&r, &w->ranks[j - 1]); j--)
+                w->ranks[j] = w->ranks[j - 1];
+            w->ranks[j] = r;
+        }
+    for (int64_t length = SORTED_RUN; length < count; length *= 2)
+        for (int64_t begin = 0; begin + length < count; begin += 2 * length) {
+            rank *all = w->ranks + begin, *first = w->sorting;
+            const int64_t end = begin + 2 * length < count ? 2 * length : count - begin;
+            if (!is_before(&all[length], &all[length - 1]))
+                continue;
+            memcpy(first, all, (size_t)length * sizeof *all);
+            for (int64_t a = 0, b = length, to = 0; a < length; to++)
+                all[to] = b < end && is_before(&all[b], &first[a]) ? all[b++] : first[a++];
+        }
 }
 
 /* Pins the first `count` of the ranks in their order, in at most `left` bytes of memory, and returns their scores, each
@@ -138,7 +160,7 @@ static int by_score(const void *a, const void *b) {
 static double pin_by_score(work *w, int64_t count, double left) {
     const fx_fluid *f = w->f;
     double total = 0.0;
-    qsort(w->ranks, (size_t)count, sizeof *w->ranks, by_score);
+    sort_ranks(w, count);
     for (int64_t i = 0; i < count; i++) {
         const rank *r = &w->ranks[i];
         const double uses = f->uses[r->node], all = (double)f->bytes[r->node] / uses;
@@ -157,9 +179,9 @@ static double stretch_s(work *w, stretch s, double *byte) {
     const double room = (double)free_at(f, s.first % f->count);
     double left = room, total = 0.0;
     int64_t members = 0;
-    for (int64_t k = s.first; k < s.end; k++)
-        w->ranks[members++] = (rank){-f->byte_s[k % f->count], (int32_t)(k % f->count)};
-    qsort(w->ranks, (size_t)members, sizeof *w->ranks, by_score);
+    for (int64_t k = s.first, i = s.first % f->count; k < s.end; k++, i = i + 1 < f->count ? i + 1 : 0)
+        w->ranks[members++] = (rank){-f->byte_s[i], (int32_t)i};
+    sort_ranks(w, members);
     *byte = 1.0 / f->bytes_per_second;
     for (int64_t i = 0; i < members; i++) {
         double bytes = (double)f->bytes[w->ranks[i].node];
@@ -180,8 +202,7 @@ static double ordered_s(const work *w, stretch s) {
     const fx_fluid *f = w->f;
     const double room = (double)free_at(f, s.first % f->count), rate = 1.0 / f->bytes_per_second;
     double left = room, total = -rate * room;
-    for (int64_t k = s.first; k < s.end; k++) {
-        const int64_t i = k % f->count;
+    for (int64_t k = s.first, i = s.first % f->count; k < s.end; k++, i = i + 1 < f->count ? i + 1 : 0) {
         const double bytes = (double)f->bytes[i], beside = f->read_s[i] - rate * bytes;
         const double most = (f->byte_s[i] - rate) * bytes; /* of weights that stay in part */
         total += f->read_s[i];
@@ -190,6 +211,16 @@ static double ordered_s(const work *w, stretch s) {
         left -= bytes;
     }
     return total;
+}
+
+/* Keeps the order of the ranks, and all other nodes behind them. */
+static void keep_order(work *w, int64_t ranks) {
+    int64_t others = w->f->count;
+    for (int64_t n = w->f->count - 1; n >= 0; n--)
+        if (!(w->cost[w->order[n]] < 0.0))
+            w->order[--others] = w->order[n];
+    for (int64_t n = 0; n < ranks; n++)
+        w->order[n] = w->ranks[n].node;
 }
 
 /* The best mixture of two inequalities, each true for all pins r (R: their memory, at least the sum of r_i / uses_i;
@@ -214,9 +245,10 @@ static double mix(work *w, int64_t stretches, int ordered, double *price) {
             byte = 1.0 / f->bytes_per_second;
         second += (1.0 - w->read) * (use_order ? in_order : reading);
         all += byte;
-        for (int64_t k = w->stretches[s].first; k < w->stretches[s].end; k++) {
-            w->apart[k % count] -= use_order ? f->byte_s[k % count] : byte;
-            second -= (1.0 - w->hidden) * f->seconds[k % count];
+        int64_t i = w->stretches[s].first % count;
+        for (int64_t k = w->stretches[s].first; k < w->stretches[s].end; k++, i = i + 1 < count ? i + 1 : 0) {
+            w->apart[i] -= use_order ? f->byte_s[i] : byte;
+            second -= (1.0 - w->hidden) * f->seconds[i];
         }
     }
     const int64_t kinds = stretches < KINDS ? stretches : KINDS;
@@ -229,13 +261,16 @@ static double mix(work *w, int64_t stretches, int ordered, double *price) {
         if (value <= best)
             continue; /* pins only lower the time */
         int64_t worth = 0;
-        for (int64_t i = 0; i < count; i++) {
+        for (int64_t i = 0; i < count; i++)
             w->cost[i] = f->uses[i] * ((1.0 - part) * (1.0 - w->read) * (all / f->uses[i] + w->apart[i]) -
                                        (part + (1.0 - part) * w->read) * f->byte_s[i]);
+        for (int64_t n_th = 0; n_th < count; n_th++) {
+            const int32_t i = w->order[n_th];
             if (w->cost[i] < 0.0)
-                w->ranks[worth++] = (rank){w->cost[i], (int32_t)i};
+                w->ranks[worth++] = (rank){w->cost[i], i};
         }
         value += pin_by_score(w, worth, w->pinned_max);
+        keep_order(w, worth);
         if (value <= best)
             continue;
         best = value;
@@ -276,7 +311,7 @@ static double search(work *w, double *price, double *tried) {
     double best = plain(w, price), prints[FX_ROUNDS_MAX];
     int known = 0;
     for (int64_t i = 0; i < count; i++)
-        w->price_sum[i] = tried[i] = 0.0;
+        w->price_sum[i] = tried[i] = 0.0, w->order[i] = (int32_t)i;
     for (int round = 0; round < w->f->rounds; round++) {
         const int by_order = round >= LEVELS; /* slow, so not for the prices of a rung */
         known = round == LEVELS ? 0 : known;
@@ -325,10 +360,12 @@ fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price) {
     w.read = f->load_speed + f->compute_speed < 1 ? 1.0 : (1.0 - f->compute_speed) / f->load_speed;
     double *memory = malloc((6 * count + RUNS * count + 1 + 2 * (2 * count + 1)) * sizeof *memory);
     w.from = malloc((RUNS * count + 1) * sizeof *w.from);
-    w.ranks = malloc((count + 1) * sizeof *w.ranks);
+    w.ranks = malloc((2 * count + 1) * sizeof *w.ranks);
+    w.order = malloc((count + 1) * sizeof *w.order);
     w.stretches = malloc((count + 1) * sizeof *w.stretches);
     fx_status status = FX_ERR_MEMORY;
-    if (memory && w.from && w.ranks && w.stretches) {
+    if (memory && w.from && w.ranks && w.order && w.stretches) {
+        w.sorting = w.ranks + count;
         w.pinned = memory;
         w.apart = memory + count;
         w.cost = memory + 2 * count;
@@ -343,6 +380,7 @@ fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price) {
     free(memory);
     free(w.from);
     free(w.ranks);
+    free(w.order);
     free(w.stretches);
     return status;
 }

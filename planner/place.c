@@ -17,6 +17,7 @@ int fx_blocks_sane(const fx_blocks *b) {
 }
 
 #define BUCKET 32 /* moments */
+#define FEW 24    /* blocks */
 
 /* Blocks that have their address, by buckets of time in which they live. */
 typedef struct placed {
@@ -56,9 +57,18 @@ static int64_t chosen(hole_search *s) {
     return s->best >= 0 ? s->best : s->top;
 }
 
-/* Sorts blocks by their addresses: a heap, as qsort knows nothing of them. */
+/* Sorts blocks by their addresses: few one by one, else with a heap, as qsort knows nothing of them. */
 static void sort_found(const placed *p, int32_t count) {
     int32_t *list = p->found;
+    for (int32_t i = 1; count <= FEW && i < count; i++) {
+        const int32_t value = list[i];
+        int32_t at = i;
+        for (; at > 0 && p->address[list[at - 1]] > p->address[value]; at--)
+            list[at] = list[at - 1];
+        list[at] = value;
+    }
+    if (count <= FEW)
+        return;
     for (int32_t size = count, root = count / 2; size > 1;) {
         int32_t value;
         if (root > 0)

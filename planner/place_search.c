@@ -359,29 +359,31 @@ static void *carve(char *memory, int64_t *used, int64_t bytes) {
     return memory ? memory + at : NULL;
 }
 
-static int64_t lay_out(search *s, char *memory, int64_t pairs, int64_t members) {
+/* Lays out arrays in memory; *zeroed: bytes of those that begin as zeros. Returns the bytes of all. */
+static int64_t lay_out(search *s, char *memory, int64_t pairs, int64_t members, int64_t *zeroed) {
     const int64_t n = s->count, sections = s->sections;
     int64_t used = 0;
 #define CARVE(field, count) s->field = carve(memory, &used, (int64_t)(count) * (int64_t)sizeof *s->field)
-    CARVE(width, n);
-    CARVE(rank, n);
     CARVE(meets_at, n + 1);
-    CARVE(meets, pairs);
     CARVE(member_at, sections + 1);
-    CARVE(member, members);
-    CARVE(address, n);
     CARVE(least, n);
-    CARVE(solution, n);
     CARVE(floor, sections);
     CARVE(rest, sections);
     CARVE(crossing, sections);
+    CARVE(seen, (int64_t)1 << s->seen_bits);
+    *zeroed = used;
+    CARVE(width, n);
+    CARVE(rank, n);
+    CARVE(meets, pairs);
+    CARVE(member, members);
+    CARVE(address, n);
+    CARVE(solution, n);
     CARVE(least_undo, pairs);         /* a block raises those that meet it */
     CARVE(floor_undo, s->floors_max); /* its own sections, and at most all for those */
     CARVE(lists, s->lists_max);       /* each placed block: cuts, part, left, candidates */
     CARVE(sorting, n);
     CARVE(from, n);
     CARVE(amount, n);
-    CARVE(seen, (int64_t)1 << s->seen_bits);
 #undef CARVE
     return used;
 }
@@ -399,28 +401,43 @@ static void limit_room(search *s, int64_t members, int64_t nodes_max) {
         s->seen_bits++;
 }
 
-static void fill(search *s, const fx_blocks *b) {
-    int32_t pairs = 0, members = 0;
+static void fill(search *s, const fx_blocks *b, const int32_t *meet_count) {
+    int32_t *at = s->lists; /* the next place of each section, then of each block */
     for (int32_t i = 0; i < s->count; i++) {
         s->width[i] = (int64_t)b->last[i] - b->first[i] + 1;
         s->address[i] = -1;
-        s->meets_at[i] = pairs;
-        for (int32_t j = 0; j < s->count; j++)
-            if (j != i && s->begin[i] < s->end[j] && s->begin[j] < s->end[i])
-                s->meets[pairs++] = j;
         for (int32_t j = s->begin[i]; j < s->end[i]; j++) {
             s->rest[j] += s->bytes[i];
             s->crossing[j] += j + 1 < s->end[i];
+            s->member_at[j + 1]++;
         }
     }
-    s->meets_at[s->count] = pairs;
-    for (int32_t j = 0; j < s->sections; j++) {
-        s->member_at[j] = members;
-        for (int32_t i = 0; i < s->count; i++)
-            if (s->begin[i] <= j && j < s->end[i])
-                s->member[members++] = i;
-    }
-    s->member_at[s->sections] = members;
+    for (int32_t j = 0; j < s->sections; j++)
+        at[j] = s->member_at[j], s->member_at[j + 1] += s->member_at[j];
+    for (int32_t i = 0; i < s->count; i++)
+        for (int32_t j = s->begin[i]; j < s->end[i]; j++)
+            s->member[at[j]++] = i;
+    for (int32_t i = 0; i < s->count; i++)
+        at[i] = s->meets_at[i], s->meets_at[i + 1] = s->meets_at[i] + meet_count[i];
+    for (int32_t i = 0; i < s->count; i++)
+        for (int32_t j = s->begin[i]; j < s->end[i]; j++)
+            for (int32_t m = s->member_at[j]; m < s->member_at[j + 1]; m++) {
+                const int32_t other = s->member[m]; /* met in its first section or in this one's */
+                if (other != i && (j == s->begin[i] || j == s->begin[other]))
+                    s->meets[at[other]++] = i;
+            }
+}
+
+/* How many other blocks meet each in time: all but those that begin after it, or end before. Returns their sum. */
+static int64_t count_meets(const search *s, int32_t *begun, int32_t *ended, int32_t *meet_count) {
+    int64_t pairs = 0;
+    for (int32_t i = 0; i < s->count; i++)
+        begun[s->begin[i] + 1]++, ended[s->end[i]]++;
+    for (int32_t j = 0; j < s->sections; j++)
+        begun[j + 1] += begun[j], ended[j + 1] += ended[j];
+    for (int32_t i = 0; i < s->count; i++)
+        pairs += meet_count[i] = begun[s->end[i]] - ended[s->begin[i]] - 1;
+    return pairs;
 }
 
 static fx_found take_turns(search *s, int64_t nodes_max, int64_t *nodes) {
@@ -448,37 +465,36 @@ fx_status fx_place_search(const fx_blocks *b, int64_t capacity, int64_t nodes_ma
         return FX_ERR_PARAMS;
     const size_t n = (size_t)b->count;
     search s = {.count = b->count, .capacity = capacity, .bytes = b->bytes};
-    s.begin = malloc((n + 1) * 2 * sizeof *s.begin);
+    s.begin = calloc((n + 1) * 5, sizeof *s.begin);
     event *events = malloc((n + 1) * 2 * sizeof *events);
     if (!s.begin || !events) {
-        free(s.begin);
-        free(events);
+        free(s.begin), free(events);
         return FX_ERR_MEMORY;
     }
     s.end = s.begin + n;
+    int32_t *meet_count = s.end + n, *begun = meet_count + n, *ended = begun + n + 1;
     s.sections = cut_sections(b, events, s.begin, s.end);
     free(events);
-    int64_t pairs = 0, members = 0;
-    for (size_t i = 0; i < n; i++) {
+    int64_t members = 0;
+    for (size_t i = 0; i < n; i++)
         members += s.end[i] - s.begin[i];
-        for (size_t j = 0; j < n; j++)
-            pairs += j != i && s.begin[i] < s.end[j] && s.begin[j] < s.end[i];
-    }
+    const int64_t pairs = count_meets(&s, begun, ended, meet_count);
     fx_status status = FX_OK;
     char *memory = NULL;
     limit_room(&s, members, nodes_max);
     if (pairs <= PAIRS_MAX) { /* else nothing is found */
-        memory = calloc(1, (size_t)lay_out(&s, NULL, pairs, members) + 1);
+        int64_t zeroed;
+        memory = malloc((size_t)lay_out(&s, NULL, pairs, members, &zeroed) + 1);
         if (memory) {
-            lay_out(&s, memory, pairs, members);
-            fill(&s, b);
+            memset(memory, 0, (size_t)zeroed);
+            lay_out(&s, memory, pairs, members, &zeroed);
+            fill(&s, b, meet_count);
             *found = take_turns(&s, nodes_max, nodes);
             if (*found == FX_FOUND_SOME)
                 memcpy(address, s.solution, n * sizeof *address);
         } else
             status = FX_ERR_MEMORY;
     }
-    free(memory);
-    free(s.begin);
+    free(memory), free(s.begin);
     return status;
 }

@@ -89,28 +89,27 @@ def graph_costs(
     nodes, zeros = list[NodeCosts](), 0
     spilled = {spill.root for spill in graph.spills}
     sorts = _Sorts(graph, setting, {} if seen is None else seen, every_variant, _is_cold(graph))
-    encoded: Encoded = {}
-    alike: dict[tuple[object, ...], tuple[NodeCosts, NDArray[np.int32]]] = {}  # parameters too: a key has their id
+    looks = _looks(tensors, kinds, [w >= 0 or root in spilled for w, root in zip(weights, roots, strict=True)])
+    alike: dict[tuple[object, ...], tuple[NodeCosts, object]] = {}  # what is encoded, too: a key has its id
     for node in graph.nodes:
-        table = stored_table(graph, node) if in_file and node.op in GATHERS else None
-        constants: tuple[tuple[int, int, int], ...] = ()
-        if max([weights[t] for t in node.inputs], default=-1) >= 0:
-            constants, small_ones = _constants(graph, node, setting.io_align, has_table=table is not None)
-            small |= dict.fromkeys(small_ones)
-        params = _encoded(graph, node, encoded)
-        stores = bool(spilled) and roots[node.outputs[0]] in spilled
-        moves = stores or (table and (table.rows, table.chunk_bytes))
-        same = node.op, id(params), moves, *[kinds[t] for t in node.inputs], *[kinds[t] for t in node.outputs]
-        if same in alike:
-            known = alike[same][0]
+        source = node.params if isinstance(node.params, np.ndarray) else node.attrs
+        look = node.op, id(source), node.weight, *[looks[t] for t in node.inputs], *[looks[t] for t in node.outputs]
+        if look in alike:
+            known = alike[look][0]
         else:
-            known, read = sorts.of(node, params, table, stores=stores)
-            alike[same] = known, params
+            table = stored_table(graph, node) if in_file and node.op in GATHERS else None
+            constants: tuple[tuple[int, int, int], ...] = ()
+            if max([weights[t] for t in node.inputs], default=-1) >= 0:
+                constants, small_ones = _constants(graph, node, setting.io_align, has_table=table is not None)
+                small |= dict.fromkeys(small_ones)
+            stores = bool(spilled) and roots[node.outputs[0]] in spilled
+            known, read = sorts.of(node, _encoded(graph, node), table, stores=stores)
             zeros = max(zeros, read)
+            own = node.weight, constants, table.weight if table is not None else -1
+            if own != NO_WEIGHTS:
+                known = NodeCosts(known.variants, known.params, known.panels, known.panel_bytes, *own, known.close)
+            alike[look] = known, source
         node.params = known.params
-        own = node.weight, constants, table.weight if table is not None else -1
-        if own != NO_WEIGHTS:
-            known = NodeCosts(known.variants, known.params, known.panels, known.panel_bytes, *own, known.close)
         nodes.append(known)
     costs = Costs(
         nodes=nodes,
@@ -147,6 +146,17 @@ def _kinds(tensors: list[Tensor]) -> list[int]:
     """Return the number of each tensor's shape and type."""
     number: dict[tuple[Shape, str], int] = {}
     return [number.setdefault((tensor.shape, tensor.dtype), len(number)) for tensor in tensors]
+
+
+def _looks(tensors: list[Tensor], kinds: list[int], is_own: list[bool]) -> list[int]:
+    """Return numbers of tensors: those with the same shape, type and strides have one in common, but for those that
+    ``is_own`` says.
+    """
+    number: dict[tuple[int, Shape], int] = {}
+    return [
+        -1 - i if own else number.setdefault((kind, tensor.strides), len(number))
+        for i, (tensor, kind, own) in enumerate(zip(tensors, kinds, is_own, strict=True))
+    ]
 
 
 def _lives(graph: Graph, roots: list[int], weights: list[int], kinds: list[int]) -> dict[str, list[int]]:
@@ -201,20 +211,11 @@ class _Sorts(NamedTuple):
         return found
 
 
-Encoded = dict[tuple[object, ...], "NDArray[np.int32]"]
-"""Parameters of nodes, by all that these depend on; bands of a node have their attributes in common."""
-
-
-def _encoded(graph: Graph, node: Node, encoded: Encoded) -> NDArray[np.int32]:
+def _encoded(graph: Graph, node: Node) -> NDArray[np.int32]:
     """Return a node's parameters."""
     if isinstance(node.params, np.ndarray):
         return node.params
-    tensors = [graph.tensors[t] for t in (*node.inputs, *node.outputs)]
-    operands = [(tensor.shape, tensor.dtype, tensor.strides) for tensor in tensors]
-    same = node.op, id(node.attrs), node.weight, *operands
-    if same not in encoded:
-        encoded[same] = _core.encode_params(node.op, operators.encode(graph, node))
-    return encoded[same]
+    return _core.encode_params(node.op, operators.encode(graph, node))
 
 
 def _zeros(node: Node, params: NDArray[np.int32]) -> int:

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Iterator
 from functools import cached_property, partial
-from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from flexnn.garbage import Uncollected
@@ -50,8 +49,8 @@ MILDER = 0.5
 tell too much where other things than the neediest node decide.
 """
 MILDER_MAX = 3
-"""Most forms that repeat less than the tightest, of which one budget's plans are made: with two, more memory was
-predicted up to 2.6 % slower where a form that repeats less fitted for the first time.
+"""Most forms that repeat less than the tightest, of which one budget's plans are made, where none makes maps again:
+with two, more memory was predicted up to 2.6 % slower where a form that repeats less fitted for the first time.
 """
 UNSURE_WORK = 0.02
 """Work of forms that make maps again, as a fraction of the graph's, by which it may be wrong."""
@@ -260,25 +259,24 @@ class Planner:
         return tightest
 
     def _forms_within(self, memory: int, best: Best) -> Iterator[AnyForm]:
-        """Yield forms that fit beside the tightest: those that repeat the least, one more where the first of them has
-        no room to load ahead; and the first ones that make maps again for late readers, whose walks are others.
-        ``best``: the best plan so far.
+        """Yield forms that fit beside the tightest, those that repeat the least first: few, again as many where the
+        first of them has no room to load ahead. All where some make maps again for late readers, as the walks of these
+        are others, so that how much room a form leaves says more than what it repeats. ``best``: the best plan so far.
         """
         if self._tight is not None:
             milder, room = self._forms[:0:-1], int(memory / MILDER_ROOM)
-            others, left = [form for form in milder if form.makes_again], MILDER_MAX
+            most = left = len(milder) if any(form.makes_again for form in milder) else MILDER_MAX
             for form in milder:
-                if not left or best.is_slower(form):
+                if not left:
                     break
+                if best.is_slower(form, UNSURE_WORK * form.makes_again):
+                    continue
                 if self._may_fit(form, memory) and self._paired_of(form) <= memory:
-                    is_first = left == MILDER_MAX
+                    is_first = left == most
                     left -= 1
                     if is_first and self._paired_of(form) > room:
-                        left, room = MILDER_MAX, memory
-                    others = [other for other in others if other != form]
+                        left, room = most, memory
                     yield form
-            fit = (form for form in others if self._may_fit(form, memory) and self._paired_of(form) <= memory)
-            yield from (form for form in islice(fit, MILDER_MAX) if not best.is_slower(form, UNSURE_WORK))
         if self._spilling is not None:
             if self._tight is not None and self._minimum_of(self._tight) <= memory:
                 yield self._tight

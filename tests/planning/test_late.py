@@ -135,19 +135,19 @@ def test_no_smallest_budget_is_larger(size: int, base: int, tmp_path: Path, monk
         assert least <= Planner(opened.graph, SETTING).minimum
 
 
-def test_more_memory_is_hardly_slower(tmp_path: Path) -> None:
-    """Forms with maps made again compete where milder ones fit, too: without them, 9 percent were lost there. A budget
-    in 160 may find a plan that those a little larger do not find: 2.5 percent were lost beside such a one.
+def test_more_memory_is_not_slower(tmp_path: Path) -> None:
+    """Forms with maps made again compete where milder ones fit, too: without them, 9 percent were lost there. All forms
+    compete, however much they repeat: with three, one budget in 50 was 0.6 percent slower than smaller ones.
     """
     segmentation.build("unet", tmp_path, size=256, base=16)
     artifact = flexnn.compile(next(tmp_path.glob("*.onnx")), tmp_path / "m.flexnn")
     with open_artifact(str(artifact)) as opened:
         assert isinstance(opened.graph, Graph)
         planner = Planner(opened.graph, SETTING)
-        budgets = np.linspace(planner.minimum, 3 * planner.minimum, 80).astype(int).tolist()
+        budgets = np.linspace(planner.minimum, 3 * planner.minimum, 160).astype(int).tolist()
         times = [planner.plan(memory).predicted_ms for memory in budgets]
     fastest = accumulate(times, min)
-    assert all(time <= 1.01 * least for time, least in zip(times, fastest, strict=True))
+    assert all(time <= 1.001 * least for time, least in zip(times, fastest, strict=True))
 
 
 def test_nothing_is_made_again_where_little_waits(tmp_path: Path) -> None:

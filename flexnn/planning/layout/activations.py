@@ -17,7 +17,7 @@ import numpy as np
 from flexnn.planning.types import I64, Costs, Placement
 
 from .blocks import I32, Blocks
-from .gaps import arena_for, gaps_of
+from .gaps import Gap, arena_for, gaps_of
 from .strategies import ORDERS, Hangs, alternate, place_by_time, place_in_order, search
 
 ALTERNATIVES = "both ends", "long-lived first"
@@ -72,12 +72,13 @@ def _blocks(costs: Costs) -> tuple[Blocks, list[list[int]], Blocks]:
     """Return the activations, what each node needs beside them, and both together as blocks."""
     acts, threads = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node), costs.threads
     needs: list[list[int]] = []
+    of_costs: dict[int, list[int]] = {}
     for index, node in enumerate(costs.nodes):
-        if node.panels or node.constants:
-            needs.append(node_needs(costs, index, -1, 1))
-        else:
+        if id(node) not in of_costs:  # bands of a node have their costs in common
             workspace = node.variants[-1].workspace_bytes
-            needs.append([workspace * threads] if workspace else [])
+            plain = [workspace * threads] if workspace else []
+            of_costs[id(node)] = node_needs(costs, index, -1, 1) if node.panels or node.constants else plain
+        needs.append(of_costs[id(node)])
     of_node = [index for index, sizes in enumerate(needs) for _ in sizes]
     return acts, needs, acts + Blocks.of([size for sizes in needs for size in sizes], of_node, of_node)
 
@@ -86,12 +87,16 @@ def _placement(acts: Blocks, needs: list[list[int]], address: I64) -> Placement:
     gaps, first, top = gaps_of(acts, address, len(needs))
     tight = [above + sum(sizes) for above, sizes in zip(top.tolist(), needs, strict=True)]
     found = Placement(address.tolist(), gaps, first, top, acts.live(len(needs)), needs, top)
+    known: dict[tuple[int, tuple[Gap, ...]], int] = {}
     begins = first.tolist()
     for node, sizes in enumerate(needs):
         if sizes and begins[node + 1] > begins[node]:
             free = found.gaps_at(node)
-            if sizes[-1] <= max(end - start for start, end in free[:-1]):
-                tight[node] = arena_for(free, sizes)
+            if sizes[-1] <= max([end - start for start, end in free[:-1]]):
+                same = id(sizes), tuple(free)  # as at other bands' nodes
+                if same not in known:
+                    known[same] = arena_for(free, sizes)
+                tight[node] = known[same]
     found.tight_bytes = np.array(tight, np.int64)
     return found
 

@@ -54,6 +54,8 @@ def arena_for(gaps: list[Gap], sizes: list[int]) -> int:
     top = gaps[-1][0]
     if len(gaps) == 1 or not sizes:
         return top + sum(sizes)
+    if len(sizes) == 1:
+        return top if any(sizes[0] <= end - start for start, end in gaps[:-1]) else top + sizes[0]
     sums = {sum(chosen) for count in range(len(sizes) + 1) for chosen in combinations(sizes, count)}
     for above in sorted(sums):
         if fit(gaps, top + above, sizes) is not None:
