@@ -48,9 +48,18 @@ def test_between_channels_last_operators():
 def test_dynamic_quantisation():
     types = {"q": TensorProto.UINT8, "z": TensorProto.UINT8}
     node = helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])
-    for low, high in ((-2.0, 2.0), (1.0, 2.0), (-3.0, -1.0)):
+    for low, high in ((-2.0, 2.0), (1.0, 2.0), (-3.0, -1.0), (0.0, 0.0)):
         feeds = {"x": np.random.default_rng(1).uniform(low, high, (3, 50)).astype(F32)}
         check_model(model_of([node], {"x": (3, 50)}, ["q", "s", "z"], {}, 17, types), feeds=feeds)
+
+
+def test_dynamic_quantisation_of_constant_zeros():
+    types = {"q": TensorProto.UINT8, "z": TensorProto.UINT8}
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["c"], ["q", "scale", "z"]),
+        helper.make_node("Mul", ["x", "scale"], ["s"]),
+    ]
+    check_model(model_of(nodes, {"x": (3,)}, ["q", "s", "z"], {"c": np.zeros((3, 5), F32)}, 17, types))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])

@@ -98,7 +98,7 @@ def _steps(graph: Graph, node: Node, x: Array) -> Array:
         return ranges.reshape(*x.shape[:2], *(1 for _ in x.shape[3:]), 2)
     least, most = (x[..., 0].min(), x[..., 1].max()) if part == "ranges" else (x.min(), x.max())
     least, most = min(F32(0), least), max(F32(0), most)
-    step = F32((most - least) / F32(255))
+    step = F32(1 if most == least else (most - least) / F32(255))
     return np.array([step, np.rint(-least / step) if step else 0], F32)
 
 

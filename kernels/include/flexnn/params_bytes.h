@@ -17,8 +17,9 @@
 #define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero) I(has_bias) I(is_measured)
 
 /* Steps and zero point of the bytes that floats become, from the least and the most of them and 0: y[2] = {step = (most
- * - least) / 255, rint(-least / step) as a float, 0 where that is no number}, of x[outer * n], or with of_ranges of
- * x[outer * n] pairs of a least and a most. to_ranges: y[outer] such pairs, of x[outer, n], without 0. Contiguous. */
+ * - least) / 255, or 1 where that is 0 of zeros alone, as onnxruntime has it; rint(-least / step) as a float, 0 where
+ * that is no number}, of x[outer * n], or with of_ranges of x[outer * n] pairs of a least and a most. to_ranges:
+ * y[outer] such pairs, of x[outer, n], without 0. Contiguous. */
 #define FX_BYTE_STEPS_FIELDS(I, F) I(outer) I(n) I(of_ranges) I(to_ranges)
 
 /* x[n,h,w,cin] u8 * s8 panels -> y[n,oh,ow,cout] of type to, U8 or F32; dense, one group. A pixel outside the map counts
