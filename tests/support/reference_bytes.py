@@ -93,9 +93,10 @@ def _conv(graph: Graph, node: Node, x: Array, second: Array | None = None, zero:
 def _steps(graph: Graph, node: Node, x: Array) -> Array:
     part = node.attrs["part"]
     if part == "rows":
-        rows = x.reshape(*x.shape[:2], -1)
-        ranges = np.stack([rows.min(axis=2), rows.max(axis=2)], axis=-1)
-        return ranges.reshape(*x.shape[:2], *(1 for _ in x.shape[3:]), 2)
+        lead = min(x.ndim - 1, 2)
+        rows = x.reshape(*x.shape[:lead], -1)
+        ranges = np.stack([rows.min(axis=-1), rows.max(axis=-1)], axis=-1)
+        return ranges.reshape(*x.shape[:lead], *(1 for _ in x.shape[lead + 1 :]), 2)
     least, most = (x[..., 0].min(), x[..., 1].max()) if part == "ranges" else (x.min(), x.max())
     least, most = min(F32(0), least), max(F32(0), most)
     step = F32(1 if most == least else (most - least) / F32(255))

@@ -172,24 +172,30 @@ def _infer_steps(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Sh
         return MEASURED, "f32"
     if len(shape) < 2 or (part == "ranges" and shape[-1] != 2):
         raise node_error(node, f"{part} of an input of shape {shape}")
-    return (MEASURED if part == "ranges" else (*shape[:2], *(1 for _ in shape[3:]), 2)), "f32"
+    lead = _row_axes(shape)
+    return (MEASURED if part == "ranges" else (*shape[:lead], *(1 for _ in shape[lead + 1 :]), 2)), "f32"
+
+
+def _row_axes(shape: Shape) -> int:
+    """Return how many axes a map's rows lie on: pixels of a row, and what a token has, lie behind them."""
+    return 2 if len(shape) > 2 else 1
 
 
 def _encode_steps(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     part, shape = node.attrs["part"], inputs[0].shape
-    outer = prod(shape[:2]) if part == "rows" else 1
+    outer = prod(shape[: _row_axes(shape)]) if part == "rows" else 1
     n = inputs[0].size // outer // (2 if part == "ranges" else 1)
     return {"outer": outer, "n": n, "of_ranges": int(part == "ranges"), "to_ranges": int(part == "rows")}
 
 
 def _steps_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
     """Return the same rows where each has a range of its own."""
-    return (Need(axis),) if node.attrs["part"] == "rows" and axis < 2 else None
+    return (Need(axis),) if node.attrs["part"] == "rows" and axis < _row_axes(inputs[0]) else None
 
 
 def _steps_halves(node: Node, shape: Shape, dtype: str, axis: int) -> Halves | None:
     """Return ranges of rows, and the steps of these."""
-    if node.attrs["part"] != "all" or axis != 1 or len(shape) < 3:
+    if node.attrs["part"] != "all" or axis != _row_axes(shape) - 1 or len(shape) < 2:
         return None
     return Halves({"part": "rows"}, {"part": "ranges"})
 
@@ -346,7 +352,7 @@ OPERATORS = (
     ),
     Operator(
         name="byte_steps",
-        # of ``all`` numbers, ranges of ``rows``: of those behind the second axis, or steps of such ``ranges``
+        # of ``all`` numbers, ranges of ``rows`` (``_row_axes``), or steps of such ``ranges``
         attrs={"part": Enum(("all", "rows", "ranges"))},
         inputs=(1, 1),
         dtypes=("f32",),
