@@ -145,6 +145,18 @@ def _resize(graph: Graph, node: Node, x: Array) -> Array:
     return np.rint(FLOATS["resize"](graph, node, x.astype(F32))).astype(np.uint8)
 
 
+def _rows(graph: Graph, node: Node, x: Array, *constants: Array) -> Array:
+    """The floats' reference between restoring and rounding: it differs where levels' floats do."""
+    from tests.support.reference import OPERATORS as FLOATS
+
+    attrs = node.attrs
+    v = (x.astype(np.int32) - attrs["x_zero"]).astype(F32) * F32(attrs["x_scale"])
+    own = {"axis": x.ndim - 1, "log": 0, "is_rms": int(attrs["kind"] == "rms_norm"), "epsilon": attrs["epsilon"]}
+    op = "softmax" if attrs["kind"] == "softmax" else "layer_norm"
+    v = FLOATS[op](graph, Node(node.name, op, node.inputs, node.outputs, own), v, *constants)
+    return np.clip(np.rint(v.astype(F32) / F32(attrs["scale"])) + attrs["zero"], 0, 255).astype(np.uint8)
+
+
 def _matmul(graph: Graph, node: Node, a: Array, b: Array) -> Array:
     attrs = node.attrs
     sums = (a.astype(np.int64) - attrs["a_zero"]) @ (b.astype(np.int64) - attrs["b_zero"])
@@ -163,4 +175,5 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "resize_u8": _resize,
     "matmul_u8": _matmul,
     "byte_steps": _steps,
+    "rows_u8": _rows,
 }

@@ -8,7 +8,7 @@ from math import prod
 from ..attributes import Enum, Float, Int, Spec, float_attr, int_attr, ints_attr, node_error
 from ..ir import DTYPES, Attr, Node, Shape, Tensor
 from ..panels import NR
-from ..strided import broadcast, fits_inner, is_contiguous
+from ..strided import broadcast, fits_inner, has_rows, is_contiguous
 from .fields import (
     SPATIAL,
     box_fields,
@@ -20,6 +20,7 @@ from .fields import (
     window_sizes,
 )
 from .linear import OPERATORS as PRODUCTS
+from .normalisation import row_strides
 from .record import Cost, Operator, Values, always_together, any_strides, contiguous_operands, elementwise_strides
 from .rows import WHOLE, Halves, Need, cut_window, keep_attrs, matmul_rows, no_halves, same_rows, window_rows
 from .window import OPERATORS as WINDOWS
@@ -200,6 +201,21 @@ def _steps_halves(node: Node, shape: Shape, dtype: str, axis: int) -> Halves | N
     return Halves({"part": "rows"}, {"part": "ranges"})
 
 
+def _infer_rows(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    _dtypes(node, dtypes, ("u8", "f32", "f32")[: len(dtypes)])
+    least, most = (1, 1) if node.attrs["kind"] == "softmax" else (2, 3)
+    if not least <= len(shapes) <= most or not shapes[0] or any(s != shapes[0][-1:] for s in shapes[1:]):
+        raise node_error(node, f"scale or bias {shapes[1:]} does not fit an input of shape {shapes[0]}")
+    return shapes[0], "u8"
+
+
+def _encode_rows(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    values: Values = {"rows": prod(y.shape[:-1]), "n": y.shape[-1], "has_bias": int(len(inputs) == 3)}
+    values |= {"is_softmax": int(node.attrs["kind"] == "softmax"), "is_rms": int(node.attrs["kind"] == "rms_norm")}
+    values |= {name: int_attr(node, name) for name in ("x_zero", "zero")} | row_strides(inputs[0], y)
+    return values | {name: float_attr(node, name) for name in ("epsilon", "x_scale", "scale")}
+
+
 def _infer_matmul(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     floats = Node(node.name, node.op, node.inputs, node.outputs, {"sums": "f32"})
     return _MATMUL.infer(floats, shapes, dtypes)[0], str(node.attrs["to"])
@@ -370,6 +386,33 @@ OPERATORS = (
         has_panels=False,
         kernels=(),
         cost=Cost(passes=1.0),
+    ),
+    Operator(
+        name="rows_u8",
+        attrs={
+            "kind": Enum(("layer_norm", "rms_norm", "softmax")),
+            "epsilon": Float(),
+            "x_zero": BYTE,
+            "x_scale": Float(),
+            "zero": BYTE,
+            "scale": Float(),
+        },
+        inputs=(1, 3),  # x, and scale and bias of a norm
+        dtypes=("u8", "f32"),
+        infer=_infer_rows,
+        encode=_encode_rows,
+        strided=(has_rows, is_contiguous, is_contiguous, has_rows),
+        together=always_together,
+        in_place=(0,),
+        reads_transposes=False,
+        order="fixed",
+        rows=same_rows,
+        cut=keep_attrs,
+        halves=no_halves,
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=8.0),
     ),
     Operator(
         name="matmul_u8",

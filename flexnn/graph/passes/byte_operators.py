@@ -75,6 +75,8 @@ def _compute(uses: Bytes, node: Node, steps: Steps, position: dict[int, int]) ->
         _multiply(uses, node, maker, clamp.attrs(steps) | {"to": "u8"}, steps.scale)
     elif maker.op == "resize":
         _resize(uses, node, maker, steps)
+    elif maker.op in ("layer_norm", "softmax") and clamp == _Clamp():
+        _by_rows(uses, node, maker, steps)
 
 
 def _bounds(node: Node) -> _Clamp | None:
@@ -189,6 +191,20 @@ def _resize(uses: Bytes, node: Node, maker: Node, steps: Steps) -> None:
     found = uses.restored(maker.inputs[0])
     if found is not None and found[1] == steps:
         become(uses, node, "resize_u8", [found[0]], dict(maker.attrs))
+
+
+def _by_rows(uses: Bytes, node: Node, maker: Node, steps: Steps) -> None:
+    """Make a norm or a softmax of the last axis one of bytes."""
+    found, is_softmax = uses.restored(maker.inputs[0]), maker.op == "softmax"
+    if found is None or (
+        is_softmax and (maker.attrs["log"] or maker.attrs["axis"] != len(uses.shape(node.inputs[0])) - 1)
+    ):
+        return
+    source, own = found
+    kind = "softmax" if is_softmax else "rms_norm" if maker.attrs["is_rms"] else "layer_norm"
+    attrs: dict[str, Attr] = {"kind": kind, "epsilon": 0.0 if is_softmax else maker.attrs["epsilon"]}
+    attrs |= {"x_zero": own.zero, "x_scale": own.scale, "zero": steps.zero, "scale": steps.scale}
+    become(uses, node, "rows_u8", [source, *maker.inputs[1:]], attrs)
 
 
 def _residual(uses: Bytes, node: Node, add: Node, steps: Steps, clamp: _Clamp, position: dict[int, int]) -> bool:

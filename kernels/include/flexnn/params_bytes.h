@@ -72,6 +72,12 @@
     I(b0) I(b1) I(m) I(n) I(k) I(a_s0) I(a_s1) I(a_sm) I(a_sk) I(b_s0) I(b_s1) I(b_sk) I(b_sn) I(y_s0) I(y_s1)        \
     I(y_sm) I(a_zero) I(b_zero) F(scale) I(to) I(zero) F(lo) F(hi)
 
+/* Rows of n bytes, x_s and y_s apart, through floats: v = (x - x_zero) x_scale, then layer_norm by in[1], and in[2] with
+ * has_bias, or with is_softmax softmax, as these are of one row at the same level, then y = saturate(round(v / scale) +
+ * zero): the bytes of quantize, these, and quantize. */
+#define FX_ROWS_U8_FIELDS(I, F)                                                                                       \
+    I(rows) I(n) I(x_s) I(y_s) I(is_softmax) I(is_rms) I(has_bias) F(epsilon) I(x_zero) F(x_scale) I(zero) F(scale)
+
 /* clang-format on */
 
 /* One line per operator, as FX_OPS has them. */
@@ -83,6 +89,7 @@
     X(POOL_U8, pool_u8, 1, 0)                                                                                          \
     X(RESIZE_U8, resize_u8, 1, 0)                                                                                      \
     X(MATMUL_U8, matmul_u8, 2, 0)                                                                                      \
-    X(BYTE_STEPS, byte_steps, 1, 0)
+    X(BYTE_STEPS, byte_steps, 1, 0)                                                                                    \
+    X(ROWS_U8, rows_u8, 3, 0)
 
 #endif
