@@ -69,7 +69,7 @@ def _infer(node: Node, shapes: list[Shape], dtypes: list[str], cout: int) -> tup
             raise node_error(node, f"steps of shapes {shapes[1:]} for {to}")
         return shape, to
     _dtypes(node, dtypes, ("u8",) * len(dtypes))
-    if len(shapes) == 2 and (shapes[1] != shape or to != "u8"):
+    if len(shapes) == 2 and (shapes[1] not in (shape, (1, 1, 1, cout)) or to != "u8"):
         raise node_error(node, f"residual of shape {shapes[1]} does not have the output's shape {shape}")
     return shape, to
 
@@ -103,6 +103,8 @@ def _fields(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     (n, h, w, _), (_, oh, ow, _) = x.shape, y.shape
     values: Values = {"n": n, "h": h, "w": w, "oh": oh, "ow": ow, "nr": NR, **window_fields(node)}
     values |= pixel_strides("x", x) | pixel_strides("y", y) | pixel_strides("r", residual)
+    if residual is not None and residual.shape != y.shape:
+        values |= {"r_sn": 0, "r_sh": 0, "r_sw": 0}  # one for each channel
     values |= {name: int_attr(node, name) for name in ("x_zero", "r_zero", "sum_zero")} | clamp_fields(node)
     values |= {name: float_attr(node, name) for name in ("v_scale", "r_scale", "sum_lo", "sum_hi")}
     values |= {"to": enum_index("dtype", y.dtype), "has_residual": int(residual is not None)}

@@ -208,23 +208,28 @@ def _by_rows(uses: Bytes, node: Node, maker: Node, steps: Steps) -> None:
 
 
 def _residual(uses: Bytes, node: Node, add: Node, steps: Steps, clamp: _Clamp, position: dict[int, int]) -> bool:
-    """Make a sum the residual of the convolution whose rounded result it takes; whether that was possible."""
+    """Make a sum the residual of the convolution whose rounded result it takes, which may be a constant for each
+    channel: a bias that is added behind the product's rounding. Return whether that was possible.
+    """
     if add.attrs["kind"] != "add" or add.inputs[0] == add.inputs[1]:
-        return False
-    if any(uses.shape(i) != uses.shape(add.outputs[0]) for i in add.inputs):
         return False
     found = [(c, i) for i in add.inputs if (c := _convolution_of(uses, add, i)) is not None]
     if not found:
         return False
     conv, operand = max(found, key=lambda pair: position.get(id(pair[0]), -1))
     other = add.inputs[1] if operand == add.inputs[0] else add.inputs[0]
-    residual, own = uses.restored(other), uses.restored(operand)
+    if uses.shape(operand) != uses.shape(add.outputs[0]):
+        return False
+    shape, of_channels = uses.shape(conv.outputs[0]), (1, 1, 1, uses.shape(conv.outputs[0])[-1])
+    is_whole = uses.shape(other) == uses.shape(operand)
+    residual, own = uses.restored(other) if is_whole else _stated(uses, other), uses.restored(operand)
     if residual is None or own is None:
         return False
     (r, r_steps), (_, v_steps) = residual, own
-    shape = uses.shape(conv.outputs[0])
-    if uses.shape(r) != shape:
-        r = uses.emit(node, "reshape", [r], {"shape": list(shape)})
+    if not is_whole and (uses.shape(r)[-1:] != of_channels[3:] or uses.graph.tensors[r].size != of_channels[3]):
+        return False
+    if uses.shape(r) != (shape if is_whole else of_channels):
+        r = uses.emit(node, "reshape", [r], {"shape": list(shape if is_whole else of_channels)})
     scales = [ratio(s.scale, 1.0, steps.scale) for s in (r_steps, v_steps)]
     if scales[0] is None or scales[1] is None:
         return False

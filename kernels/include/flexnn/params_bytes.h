@@ -24,8 +24,9 @@
 
 /* x[n,h,w,cin] u8 * s8 panels -> y[n,oh,ow,cout] of type to, U8 or F32; dense, one group. A pixel outside the map counts
  * as x_zero. sum = bias + products, int32, which wraps; the bias has x_zero's share: -x_zero times the sum of weights.
- * U8: y = finish(sum scale) with zero, lo and hi. Where there is a residual r, u8 of y's shape, that is not yet y: v =
- * finish(...) - zero is rounded, and y = finish(fma(v, v_scale, (r - r_zero) r_scale)) with sum_zero, sum_lo, sum_hi.
+ * U8: y = finish(sum scale) with zero, lo and hi. Where there is a residual r, u8 of y's shape, or with strides of 0 one
+ * for each channel, that is not yet y: v = finish(...) - zero is rounded, and y = finish(fma(v, v_scale, (r - r_zero)
+ * r_scale)) with sum_zero, sum_lo, sum_hi.
  * F32: y = min(max(sum scale + offset, lo), hi), the product rounded first; no residual. is_dynamic (F32): in[1] is a
  * step, f32, and in[2] x's zero point, u8, which only a run knows: the bias has no share of it, sum is less the zero
  * point times the sum of weights, and the scale is scale step. With 2 in[1] has both, as byte_steps leaves them, and
