@@ -1,9 +1,10 @@
-/* Functions of whole rows of bytes: each row is restored to floats in the workspace, computed and rounded there. */
+/* Functions of whole rows of bytes: some rows are restored to floats in the workspace, computed and rounded there. */
 #include "bytes.h"
 #include "units.h"
 
 #include <math.h>
 
+#define BLOCK 4096 /* floats in the workspace that stay in a first-level cache, where rows are shorter */
 #define AXIS_MAX (INT32_MAX - 1024) /* micro kernels count in steps of several vectors */
 
 static fx_window full_window(const fx_params *u) {
@@ -48,9 +49,14 @@ static int64_t element_bytes(const fx_params *u, int operand) {
     return operand == 0 || operand == FX_OUTPUT ? 1 : (int64_t)sizeof(float);
 }
 
+/* Rows at a time: several that are neighbours on both sides, so that no loop ends with each. */
+static int64_t rows_at_once(const fx_rows_u8_params *p) {
+    return p->x_s == p->n && p->y_s == p->n ? fx_max64(1, fx_min64(p->rows, BLOCK / p->n)) : 1;
+}
+
 static int64_t workspace_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)k, (void)kernel;
-    return u->rows_u8.n * (int64_t)sizeof(float);
+    return rows_at_once(&u->rows_u8) * u->rows_u8.n * (int64_t)sizeof(float);
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
@@ -64,23 +70,26 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const fx_window *w = &call->window;
     const int64_t pieces = units(k, call->kernel, call->params, *w, threads);
     float *v = call->workspace;
-    fx_of_bytes restored = {.y = v, .n = p->n, .scale = p->x_scale, .zero = p->x_zero};
-    const fx_softmax softmax = {.x = v, .y = v, .step = 1, .n = p->n, .columns = 1, .rows = 1};
-    const fx_layer_norm norm = {.x = v,
-                                .y = v,
-                                .scale = call->in[1],
-                                .bias = p->has_bias ? call->in[2] : NULL,
-                                .n = p->n,
-                                .is_rms = p->is_rms,
-                                .epsilon = p->epsilon};
-    fx_to_bytes rounded = {.x = v, .n = p->n, .scale = p->scale, .zero = p->zero};
+    fx_of_bytes restored = {.y = v, .scale = p->x_scale, .zero = p->x_zero};
+    fx_softmax softmax = {.x = v, .y = v, .step = 1, .n = p->n, .columns = 1};
+    fx_layer_norm norm = {.scale = call->in[1], .n = p->n, .is_rms = p->is_rms, .epsilon = p->epsilon};
+    norm.bias = p->has_bias ? call->in[2] : NULL;
+    fx_to_bytes rounded = {.x = v, .scale = p->scale, .zero = p->zero};
     rounded.lo = (float)-p->zero, rounded.hi = (float)(UINT8_MAX - p->zero);
     const int64_t last = w->y0 + fx_cut_at(w->y1 - w->y0, pieces, u1);
-    for (int64_t row = w->y0 + fx_cut_at(w->y1 - w->y0, pieces, u0); row < last; row++) {
+    for (int64_t row = w->y0 + fx_cut_at(w->y1 - w->y0, pieces, u0), some; row < last; row += some) {
+        some = fx_min64(rows_at_once(p), last - row);
+        restored.n = rounded.n = some * p->n;
         restored.x = (const uint8_t *)call->in[0] + row * p->x_s;
         rounded.y = (uint8_t *)call->out + row * p->y_s;
+        softmax.rows = (int32_t)some;
         k->of_bytes_f32(&restored);
-        p->is_softmax ? k->softmax_f32(&softmax) : k->layer_norm_f32(&norm);
+        for (int64_t i = 0; i < some && !p->is_softmax; i++) {
+            norm.x = norm.y = v + i * p->n;
+            k->layer_norm_f32(&norm);
+        }
+        if (p->is_softmax)
+            k->softmax_f32(&softmax);
         k->to_bytes_f32(&rounded);
     }
     return FX_OK;
