@@ -58,9 +58,10 @@ def twice(graph: Graph, costs: Costs | Lives) -> Twice:
 
 def _halves(graph: Graph, node: Node) -> Halves | None:
     source = graph.tensors[node.inputs[0]]
-    if len(source.shape) != 4 or source.shape[1] < ROWS_MIN:
+    axis = 1 if len(source.shape) > 2 else 0
+    if (len(source.shape) != 4 and node.op != "byte_steps") or source.shape[axis] < ROWS_MIN:
         return None
-    return OPERATORS[node.op].halves(node, source.shape, source.dtype, 1)
+    return OPERATORS[node.op].halves(node, source.shape, source.dtype, axis)
 
 
 class _Again(NamedTuple):

@@ -52,7 +52,7 @@ static void expect(const check_case *c, check_expected *e) {
     }
     if (p->to_ranges)
         return;
-    const float step = (float)((double)(float)(most - least) / 255);
+    const float step = most == least ? 1 : (float)((double)(float)(most - least) / 255);
     const double zero = nearbyint((float)(-(double)least / step));
     set(e, 0, step);
     set(e, 1, isnan(zero) ? 0 : (float)zero);

@@ -121,6 +121,8 @@ static inline void check_set_finished(const check_case *c, check_expected *e, co
         (p)->y_sn = (p)->y_sh * (p)->oh + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);                               \
         (p)->r_sw = (out) + (check_one_in(c, 3) ? check_int(c, 1, 20) : 0);                                            \
         (p)->r_sh = (p)->r_sw * (p)->ow, (p)->r_sn = (p)->r_sh * (p)->oh;                                              \
+        if (check_one_in(c, 6)) /* the same for every pixel */                                                         \
+            (p)->r_sw = (p)->r_sh = (p)->r_sn = 0;                                                                     \
     } while (0)
 
 /* Output sizes of p's window with pads drawn here. */

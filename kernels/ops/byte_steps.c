@@ -73,7 +73,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     }
     float range[2] = {0, 0};
     widen(k, x, (int64_t)p->outer * p->n, 1 + p->of_ranges, range);
-    const float step = (range[1] - range[0]) / 255, zero = rintf(-range[0] / step);
+    const float step = range[1] == range[0] ? 1 : (range[1] - range[0]) / 255, zero = rintf(-range[0] / step);
     y[0] = plain(step);
     y[1] = zero > 0 ? fminf(zero, 255) : 0;
     return FX_OK;

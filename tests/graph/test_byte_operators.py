@@ -158,9 +158,10 @@ def test_steps_that_a_run_computes(
         m.check(tmp_path, m.conv([y, *given, z], cout, at, to="f32", finish=bounds))
 
 
-def test_steps_of_ranges_of_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", [(2, 9, 5, 130), (2, 9, 130), (9, 130)])
+def test_steps_of_ranges_of_rows(tmp_path: Path, shape: tuple[int, ...]) -> None:
     m = Maker()
-    x = m.input(2, 9, 5, 130, dtype="f32")
+    x = m.input(*shape, dtype="f32")
     rows = m.node("byte_steps", [x], {"part": "rows"})
     whole = m.node("byte_steps", [x], {"part": "all"})
     want = m.check(tmp_path, rows, whole, m.node("byte_steps", [rows], {"part": "ranges"}))

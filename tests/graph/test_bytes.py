@@ -154,6 +154,18 @@ def test_a_constant_that_the_model_states_in_steps(dtype):
     y = net.round(net.add("Add", [net.restore(y), net.restore(bias)]), 0.07)
     graph = check_steps(net.model(y), net.feeds(), levels=["scalar"])
     assert not floats_in(graph)
+    assert "binary_u8" not in ops_of(graph)
+
+
+@BOTH
+@pytest.mark.parametrize("op", ["LayerNormalization", "Softmax"])
+def test_a_function_of_rows(dtype, op):
+    net = Quantised(dtype)
+    constants = [net.constant("c", net.rng.uniform(-1, 1, 33).astype(F32)) for _ in range(2)] if op[0] == "L" else []
+    y = net.add(op, [net.restore(net.given(2, 7, 33)), *constants], axis=-1)
+    graph = check_steps(net.model(net.round(y, 0.02)), net.feeds(), levels=["scalar"])
+    assert "rows_u8" in ops_of(graph)
+    assert not {"quantize", "layer_norm", "softmax"} & set(ops_of(graph))
 
 
 @BOTH

@@ -209,6 +209,10 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
         {"kind": "add", "a_zero": 0, "b_zero": 0, "a_scale": 1.0, "b_scale": 1.0, "zero": 0, "lo": 0.0, "hi": 255.0},
     ),
     "byte_steps": (f32((2, 3)), {"part": "all"}),
+    "rows_u8": (
+        [((2, 3), "u8"), ((3,), "f32"), ((3,), "f32")],
+        {"kind": "layer_norm", "epsilon": 1e-5, "x_zero": 0, "x_scale": 1.0, "zero": 0, "scale": 1.0},
+    ),
     "matmul_u8": (
         [((2, 3), "u8"), ((3, 4), "u8")],
         {"a_zero": 0, "b_zero": 0, "scale": 1.0, "to": "u8", "zero": 0, "lo": 0.0, "hi": 255.0},

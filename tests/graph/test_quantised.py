@@ -48,9 +48,18 @@ def test_between_channels_last_operators():
 def test_dynamic_quantisation():
     types = {"q": TensorProto.UINT8, "z": TensorProto.UINT8}
     node = helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])
-    for low, high in ((-2.0, 2.0), (1.0, 2.0), (-3.0, -1.0)):
+    for low, high in ((-2.0, 2.0), (1.0, 2.0), (-3.0, -1.0), (0.0, 0.0)):
         feeds = {"x": np.random.default_rng(1).uniform(low, high, (3, 50)).astype(F32)}
         check_model(model_of([node], {"x": (3, 50)}, ["q", "s", "z"], {}, 17, types), feeds=feeds)
+
+
+def test_dynamic_quantisation_of_constant_zeros():
+    types = {"q": TensorProto.UINT8, "z": TensorProto.UINT8}
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["c"], ["q", "scale", "z"]),
+        helper.make_node("Mul", ["x", "scale"], ["s"]),
+    ]
+    check_model(model_of(nodes, {"x": (3,)}, ["q", "s", "z"], {"c": np.zeros((3, 5), F32)}, 17, types))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
@@ -155,6 +164,44 @@ def test_dynamic_quantisation_needs_no_more_than_floats(tmp_path):
     onnx.save(model_of(chain, {"x0": (1, 3, 128, 128)}, [before], constants, 17), path)
     widest = 4 * 64 * 128 * 128
     assert flexnn.plan(path, threads=1).minimum_memory < 1.25 * widest
+
+
+def test_tokens_of_a_map_are_that_map_to_products_of_bytes(tmp_path):
+    """onnxruntime's preparation makes rows of pixels before each product: bands go through all the same."""
+    nodes, constants, before = [], {"wz": np.int8(0), "ws": F32(0.02)}, "x0"
+    for i, (cin, cout) in enumerate([(3, 64), (64, 8), (8, 64), (64, 8)]):
+        steps = [f"v{i}.{name}" for name in ("bytes", "step", "zero", "sums", "floats", "both", "y")]
+        quantised, step, zero, sums, floats, both, y = steps
+        nodes += [
+            helper.make_node("Reshape", [before, f"tokens{i}"], [f"t{i}"]),
+            helper.make_node("DynamicQuantizeLinear", [f"t{i}"], [quantised, step, zero]),
+            helper.make_node("MatMulInteger", [quantised, f"w{i}", zero, "wz"], [sums]),
+            helper.make_node("Cast", [sums], [floats], to=TensorProto.FLOAT),
+            helper.make_node("Mul", [step, "ws"], [both]),
+            helper.make_node("Mul", [floats, both], [y]),
+            helper.make_node("Reshape", [y, f"map{i}"], [f"v{i}"]),
+        ]
+        constants |= {f"tokens{i}": np.array([-1, cin]), f"map{i}": np.array([1, 128, 128, cout])}
+        constants |= {f"w{i}": numbers(cin, cout, dtype=np.int8)}
+        before = f"v{i}"
+    model = model_of(nodes, {"x0": (1, 128, 128, 3)}, [before], constants, 17)
+    graph = check_model(model, tolerance=1e-4)
+    assert {graph.tensors[node.outputs[0]].shape[:3] for node in graph.nodes if node.op == "conv_u8"} == {(1, 128, 128)}
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    widest = 4 * 64 * 128 * 128
+    assert flexnn.plan(path, threads=1).minimum_memory < 1.25 * widest
+
+
+def test_rows_of_a_table_in_bytes_are_restored_at_once():
+    nodes = [
+        helper.make_node("DequantizeLinear", ["table", "scale", "zero"], ["rows"]),
+        helper.make_node("Gather", ["rows", "i"], ["y"]),
+    ]
+    constants = {"table": numbers(50, 12), "scale": F32(0.02), "zero": np.uint8(120)}
+    model = model_of(nodes, {"i": (7,)}, ["y"], constants, 17, {"i": TensorProto.INT64})
+    graph = check_model(model, feeds={"i": np.arange(7) * 5})
+    assert ops_of(graph) == ["gather", "quantize"]
 
 
 def test_bytes_that_others_read_too_stay_right():

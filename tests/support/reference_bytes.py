@@ -93,12 +93,13 @@ def _conv(graph: Graph, node: Node, x: Array, second: Array | None = None, zero:
 def _steps(graph: Graph, node: Node, x: Array) -> Array:
     part = node.attrs["part"]
     if part == "rows":
-        rows = x.reshape(*x.shape[:2], -1)
-        ranges = np.stack([rows.min(axis=2), rows.max(axis=2)], axis=-1)
-        return ranges.reshape(*x.shape[:2], *(1 for _ in x.shape[3:]), 2)
+        lead = min(x.ndim - 1, 2)
+        rows = x.reshape(*x.shape[:lead], -1)
+        ranges = np.stack([rows.min(axis=-1), rows.max(axis=-1)], axis=-1)
+        return ranges.reshape(*x.shape[:lead], *(1 for _ in x.shape[lead + 1 :]), 2)
     least, most = (x[..., 0].min(), x[..., 1].max()) if part == "ranges" else (x.min(), x.max())
     least, most = min(F32(0), least), max(F32(0), most)
-    step = F32((most - least) / F32(255))
+    step = F32(1 if most == least else (most - least) / F32(255))
     return np.array([step, np.rint(-least / step) if step else 0], F32)
 
 
@@ -144,6 +145,18 @@ def _resize(graph: Graph, node: Node, x: Array) -> Array:
     return np.rint(FLOATS["resize"](graph, node, x.astype(F32))).astype(np.uint8)
 
 
+def _rows(graph: Graph, node: Node, x: Array, *constants: Array) -> Array:
+    """The floats' reference between restoring and rounding: it differs where levels' floats do."""
+    from tests.support.reference import OPERATORS as FLOATS
+
+    attrs = node.attrs
+    v = (x.astype(np.int32) - attrs["x_zero"]).astype(F32) * F32(attrs["x_scale"])
+    own = {"axis": x.ndim - 1, "log": 0, "is_rms": int(attrs["kind"] == "rms_norm"), "epsilon": attrs["epsilon"]}
+    op = "softmax" if attrs["kind"] == "softmax" else "layer_norm"
+    v = FLOATS[op](graph, Node(node.name, op, node.inputs, node.outputs, own), v, *constants)
+    return np.clip(np.rint(v.astype(F32) / F32(attrs["scale"])) + attrs["zero"], 0, 255).astype(np.uint8)
+
+
 def _matmul(graph: Graph, node: Node, a: Array, b: Array) -> Array:
     attrs = node.attrs
     sums = (a.astype(np.int64) - attrs["a_zero"]) @ (b.astype(np.int64) - attrs["b_zero"])
@@ -162,4 +175,5 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "resize_u8": _resize,
     "matmul_u8": _matmul,
     "byte_steps": _steps,
+    "rows_u8": _rows,
 }

@@ -83,11 +83,11 @@ def dequantize_linear(call: Call) -> list[Array]:
 
 @evaluates("DynamicQuantizeLinear")
 def dynamic_quantize(call: Call) -> list[Array]:
-    """Quantise to uint8 over the range of x and zero; return values, scale, zero point."""
+    """Quantise to uint8 over the range of x and zero; return values, scale (1 for zeros alone), zero point."""
     x = call.x(0)
     call.reserve((x.shape, np.dtype(np.uint8)), workspace=work_bytes(x.size))
     low, high = np.minimum(np.float32(0), x.min(initial=0)), np.maximum(np.float32(0), x.max(initial=0))
-    scale = np.float32((high - low) / np.float32(255))
+    scale = np.float32(1 if high == low else (high - low) / np.float32(255))
     zero = saturated(np.rint(-low / scale) if scale else np.zeros(()), np.dtype(np.uint8))
     steps = np.asarray(scale if scale else 1, np.float32)
     y = fill(np.empty(x.shape, np.uint8), lambda v: quantised(v, steps, zero), x)

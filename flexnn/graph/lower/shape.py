@@ -255,7 +255,13 @@ def gather(ctx: Context) -> list[Value]:
 
 def _restored(ctx: Context, table: Narrow, indices: Value, axis: int) -> Value:
     """Return the float32 rows that are picked from a table which stays stored in few bits."""
-    value = ctx.emit("cast", [ctx.emit("gather", [table.whole, indices], {"axis": axis})], {"to": "f32"})
+    picked = ctx.emit("gather", [table.whole, indices], {"axis": axis})
+    zero, steps = table.zero, table.steps
+    is_one = steps is not None and prod(steps.shape) == 1 and (zero is None or prod(zero.shape) == 1)
+    if is_one and table.whole.dtype in ("u8", "i8") and (zero is None or zero.dtype == table.whole.dtype):
+        own = [parameter for parameter in (steps, zero) if parameter is not None]
+        return ctx.emit("quantize", [picked, *own], {"to": "f32", "axis": 0})
+    value = ctx.emit("cast", [picked], {"to": "f32"})
     count = len(ctx.shape(indices))
     rank = len(table.whole.shape) + count - 1
     for kind, parameter in (("sub", table.zero), ("mul", table.steps)):

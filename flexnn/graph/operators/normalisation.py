@@ -17,13 +17,14 @@ def _infer_lrn(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shap
     return shapes[0], "f32"
 
 
-def _row_strides(x: Tensor, y: Tensor) -> Values:
+def row_strides(x: Tensor, y: Tensor) -> Values:
+    """How far apart rows of the last axis lie."""
     return {name: merge_rows(tensor.shape, tensor.strides) or 0 for name, tensor in (("x_s", x), ("y_s", y))}
 
 
 def _encode_lrn(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     values: Values = {"rows": prod(y.shape[:-1]), "c": y.shape[-1], "size": int_attr(node, "size")}
-    return values | _row_strides(inputs[0], y) | {name: float_attr(node, name) for name in ("alpha", "beta", "bias")}
+    return values | row_strides(inputs[0], y) | {name: float_attr(node, name) for name in ("alpha", "beta", "bias")}
 
 
 def _infer_instance_norm(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -45,7 +46,7 @@ def _infer_layer_norm(node: Node, shapes: list[Shape], dtypes: list[str]) -> tup
 def _encode_layer_norm(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     values: Values = {"rows": prod(y.shape[:-1]), "n": y.shape[-1], "is_rms": int_attr(node, "is_rms")}
     values |= {"has_bias": int(len(inputs) == 3), "epsilon": float_attr(node, "epsilon")}
-    return values | _row_strides(inputs[0], y)
+    return values | row_strides(inputs[0], y)
 
 
 OPERATORS = (

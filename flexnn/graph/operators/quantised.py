@@ -8,7 +8,7 @@ from math import prod
 from ..attributes import Enum, Float, Int, Spec, float_attr, int_attr, ints_attr, node_error
 from ..ir import DTYPES, Attr, Node, Shape, Tensor
 from ..panels import NR
-from ..strided import broadcast, fits_inner, is_contiguous
+from ..strided import broadcast, fits_inner, has_rows, is_contiguous
 from .fields import (
     SPATIAL,
     box_fields,
@@ -20,6 +20,7 @@ from .fields import (
     window_sizes,
 )
 from .linear import OPERATORS as PRODUCTS
+from .normalisation import row_strides
 from .record import Cost, Operator, Values, always_together, any_strides, contiguous_operands, elementwise_strides
 from .rows import WHOLE, Halves, Need, cut_window, keep_attrs, matmul_rows, no_halves, same_rows, window_rows
 from .window import OPERATORS as WINDOWS
@@ -68,7 +69,7 @@ def _infer(node: Node, shapes: list[Shape], dtypes: list[str], cout: int) -> tup
             raise node_error(node, f"steps of shapes {shapes[1:]} for {to}")
         return shape, to
     _dtypes(node, dtypes, ("u8",) * len(dtypes))
-    if len(shapes) == 2 and (shapes[1] != shape or to != "u8"):
+    if len(shapes) == 2 and (shapes[1] not in (shape, (1, 1, 1, cout)) or to != "u8"):
         raise node_error(node, f"residual of shape {shapes[1]} does not have the output's shape {shape}")
     return shape, to
 
@@ -102,6 +103,8 @@ def _fields(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     (n, h, w, _), (_, oh, ow, _) = x.shape, y.shape
     values: Values = {"n": n, "h": h, "w": w, "oh": oh, "ow": ow, "nr": NR, **window_fields(node)}
     values |= pixel_strides("x", x) | pixel_strides("y", y) | pixel_strides("r", residual)
+    if residual is not None and residual.shape != y.shape:
+        values |= {"r_sn": 0, "r_sh": 0, "r_sw": 0}  # one for each channel
     values |= {name: int_attr(node, name) for name in ("x_zero", "r_zero", "sum_zero")} | clamp_fields(node)
     values |= {name: float_attr(node, name) for name in ("v_scale", "r_scale", "sum_lo", "sum_hi")}
     values |= {"to": enum_index("dtype", y.dtype), "has_residual": int(residual is not None)}
@@ -172,26 +175,47 @@ def _infer_steps(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Sh
         return MEASURED, "f32"
     if len(shape) < 2 or (part == "ranges" and shape[-1] != 2):
         raise node_error(node, f"{part} of an input of shape {shape}")
-    return (MEASURED if part == "ranges" else (*shape[:2], *(1 for _ in shape[3:]), 2)), "f32"
+    lead = _row_axes(shape)
+    return (MEASURED if part == "ranges" else (*shape[:lead], *(1 for _ in shape[lead + 1 :]), 2)), "f32"
+
+
+def _row_axes(shape: Shape) -> int:
+    """Return how many axes a map's rows lie on: pixels of a row, and what a token has, lie behind them."""
+    return 2 if len(shape) > 2 else 1
 
 
 def _encode_steps(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     part, shape = node.attrs["part"], inputs[0].shape
-    outer = prod(shape[:2]) if part == "rows" else 1
+    outer = prod(shape[: _row_axes(shape)]) if part == "rows" else 1
     n = inputs[0].size // outer // (2 if part == "ranges" else 1)
     return {"outer": outer, "n": n, "of_ranges": int(part == "ranges"), "to_ranges": int(part == "rows")}
 
 
 def _steps_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
     """Return the same rows where each has a range of its own."""
-    return (Need(axis),) if node.attrs["part"] == "rows" and axis < 2 else None
+    return (Need(axis),) if node.attrs["part"] == "rows" and axis < _row_axes(inputs[0]) else None
 
 
 def _steps_halves(node: Node, shape: Shape, dtype: str, axis: int) -> Halves | None:
     """Return ranges of rows, and the steps of these."""
-    if node.attrs["part"] == "ranges" or axis != 1 or len(shape) < 3:
+    if node.attrs["part"] == "ranges" or axis != _row_axes(shape) - 1 or len(shape) < 2:
         return None
     return Halves({"part": "rows"}, {"part": "ranges"} if node.attrs["part"] == "all" else None)
+
+
+def _infer_rows(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    _dtypes(node, dtypes, ("u8", "f32", "f32")[: len(dtypes)])
+    least, most = (1, 1) if node.attrs["kind"] == "softmax" else (2, 3)
+    if not least <= len(shapes) <= most or not shapes[0] or any(s != shapes[0][-1:] for s in shapes[1:]):
+        raise node_error(node, f"scale or bias {shapes[1:]} does not fit an input of shape {shapes[0]}")
+    return shapes[0], "u8"
+
+
+def _encode_rows(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    values: Values = {"rows": prod(y.shape[:-1]), "n": y.shape[-1], "has_bias": int(len(inputs) == 3)}
+    values |= {"is_softmax": int(node.attrs["kind"] == "softmax"), "is_rms": int(node.attrs["kind"] == "rms_norm")}
+    values |= {name: int_attr(node, name) for name in ("x_zero", "zero")} | row_strides(inputs[0], y)
+    return values | {name: float_attr(node, name) for name in ("epsilon", "x_scale", "scale")}
 
 
 def _infer_matmul(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -346,7 +370,7 @@ OPERATORS = (
     ),
     Operator(
         name="byte_steps",
-        # of ``all`` numbers, ranges of ``rows``: of those behind the second axis, or steps of such ``ranges``
+        # of ``all`` numbers, ranges of ``rows`` (``_row_axes``), or steps of such ``ranges``
         attrs={"part": Enum(("all", "rows", "ranges"))},
         inputs=(1, 1),
         dtypes=("f32",),
@@ -364,6 +388,33 @@ OPERATORS = (
         has_panels=False,
         kernels=(),
         cost=Cost(passes=1.0),
+    ),
+    Operator(
+        name="rows_u8",
+        attrs={
+            "kind": Enum(("layer_norm", "rms_norm", "softmax")),
+            "epsilon": Float(),
+            "x_zero": BYTE,
+            "x_scale": Float(),
+            "zero": BYTE,
+            "scale": Float(),
+        },
+        inputs=(1, 3),  # x, and scale and bias of a norm
+        dtypes=("u8", "f32"),
+        infer=_infer_rows,
+        encode=_encode_rows,
+        strided=(has_rows, is_contiguous, is_contiguous, has_rows),
+        together=always_together,
+        in_place=(0,),
+        reads_transposes=False,
+        order="fixed",
+        rows=same_rows,
+        cut=keep_attrs,
+        halves=no_halves,
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=8.0),
     ),
     Operator(
         name="matmul_u8",

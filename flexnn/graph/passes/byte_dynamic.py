@@ -11,6 +11,7 @@ import numpy as np
 from ..build import add_array, add_panels, constant_value
 from ..ir import Array, Graph, Node
 from .affine import channel_values
+from .byte_images import read_images
 from .byte_operators import become, float_clamp
 from .byte_values import Bytes, Steps, is_restoring
 from .byte_weights import NAMES, byte_attrs, fits_bytes, float_panels
@@ -37,6 +38,8 @@ def multiply_dynamically(graph: Graph) -> None:
     for node in graph.nodes:
         if node.op in NAMES:
             _multiply(uses, node)
+    uses.flush()
+    read_images(uses)
     uses.flush()
     fold_sums(uses)
     uses.flush()

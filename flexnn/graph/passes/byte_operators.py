@@ -75,6 +75,8 @@ def _compute(uses: Bytes, node: Node, steps: Steps, position: dict[int, int]) ->
         _multiply(uses, node, maker, clamp.attrs(steps) | {"to": "u8"}, steps.scale)
     elif maker.op == "resize":
         _resize(uses, node, maker, steps)
+    elif maker.op in ("layer_norm", "softmax") and clamp == _Clamp():
+        _by_rows(uses, node, maker, steps)
 
 
 def _bounds(node: Node) -> _Clamp | None:
@@ -191,24 +193,43 @@ def _resize(uses: Bytes, node: Node, maker: Node, steps: Steps) -> None:
         become(uses, node, "resize_u8", [found[0]], dict(maker.attrs))
 
 
+def _by_rows(uses: Bytes, node: Node, maker: Node, steps: Steps) -> None:
+    """Make a norm or a softmax of the last axis one of bytes."""
+    found, is_softmax = uses.restored(maker.inputs[0]), maker.op == "softmax"
+    if found is None or (
+        is_softmax and (maker.attrs["log"] or maker.attrs["axis"] != len(uses.shape(node.inputs[0])) - 1)
+    ):
+        return
+    source, own = found
+    kind = "softmax" if is_softmax else "rms_norm" if maker.attrs["is_rms"] else "layer_norm"
+    attrs: dict[str, Attr] = {"kind": kind, "epsilon": 0.0 if is_softmax else maker.attrs["epsilon"]}
+    attrs |= {"x_zero": own.zero, "x_scale": own.scale, "zero": steps.zero, "scale": steps.scale}
+    become(uses, node, "rows_u8", [source, *maker.inputs[1:]], attrs)
+
+
 def _residual(uses: Bytes, node: Node, add: Node, steps: Steps, clamp: _Clamp, position: dict[int, int]) -> bool:
-    """Make a sum the residual of the convolution whose rounded result it takes; whether that was possible."""
+    """Make a sum the residual of the convolution whose rounded result it takes, which may be a constant for each
+    channel: a bias that is added behind the product's rounding. Return whether that was possible.
+    """
     if add.attrs["kind"] != "add" or add.inputs[0] == add.inputs[1]:
-        return False
-    if any(uses.shape(i) != uses.shape(add.outputs[0]) for i in add.inputs):
         return False
     found = [(c, i) for i in add.inputs if (c := _convolution_of(uses, add, i)) is not None]
     if not found:
         return False
     conv, operand = max(found, key=lambda pair: position.get(id(pair[0]), -1))
     other = add.inputs[1] if operand == add.inputs[0] else add.inputs[0]
-    residual, own = uses.restored(other), uses.restored(operand)
+    if uses.shape(operand) != uses.shape(add.outputs[0]):
+        return False
+    shape, of_channels = uses.shape(conv.outputs[0]), (1, 1, 1, uses.shape(conv.outputs[0])[-1])
+    is_whole = uses.shape(other) == uses.shape(operand)
+    residual, own = uses.restored(other) if is_whole else _stated(uses, other), uses.restored(operand)
     if residual is None or own is None:
         return False
     (r, r_steps), (_, v_steps) = residual, own
-    shape = uses.shape(conv.outputs[0])
-    if uses.shape(r) != shape:
-        r = uses.emit(node, "reshape", [r], {"shape": list(shape)})
+    if not is_whole and (uses.shape(r)[-1:] != of_channels[3:] or uses.graph.tensors[r].size != of_channels[3]):
+        return False
+    if uses.shape(r) != (shape if is_whole else of_channels):
+        r = uses.emit(node, "reshape", [r], {"shape": list(shape if is_whole else of_channels)})
     scales = [ratio(s.scale, 1.0, steps.scale) for s in (r_steps, v_steps)]
     if scales[0] is None or scales[1] is None:
         return False

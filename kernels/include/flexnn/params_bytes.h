@@ -17,14 +17,16 @@
 #define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero) I(has_bias) I(is_measured)
 
 /* Steps and zero point of the bytes that floats become, from the least and the most of them and 0: y[2] = {step = (most
- * - least) / 255, rint(-least / step) as a float, 0 where that is no number}, of x[outer * n], or with of_ranges of
- * x[outer * n] pairs of a least and a most. to_ranges: y[outer] such pairs, of x[outer, n], without 0. Contiguous. */
+ * - least) / 255, or 1 where that is 0 of zeros alone, as onnxruntime has it; rint(-least / step) as a float, 0 where
+ * that is no number}, of x[outer * n], or with of_ranges of x[outer * n] pairs of a least and a most. to_ranges:
+ * y[outer] such pairs, of x[outer, n], without 0. Contiguous. */
 #define FX_BYTE_STEPS_FIELDS(I, F) I(outer) I(n) I(of_ranges) I(to_ranges)
 
 /* x[n,h,w,cin] u8 * s8 panels -> y[n,oh,ow,cout] of type to, U8 or F32; dense, one group. A pixel outside the map counts
  * as x_zero. sum = bias + products, int32, which wraps; the bias has x_zero's share: -x_zero times the sum of weights.
- * U8: y = finish(sum scale) with zero, lo and hi. Where there is a residual r, u8 of y's shape, that is not yet y: v =
- * finish(...) - zero is rounded, and y = finish(fma(v, v_scale, (r - r_zero) r_scale)) with sum_zero, sum_lo, sum_hi.
+ * U8: y = finish(sum scale) with zero, lo and hi. Where there is a residual r, u8 of y's shape, or with strides of 0 one
+ * for each channel, that is not yet y: v = finish(...) - zero is rounded, and y = finish(fma(v, v_scale, (r - r_zero)
+ * r_scale)) with sum_zero, sum_lo, sum_hi.
  * F32: y = min(max(sum scale + offset, lo), hi), the product rounded first; no residual. is_dynamic (F32): in[1] is a
  * step, f32, and in[2] x's zero point, u8, which only a run knows: the bias has no share of it, sum is less the zero
  * point times the sum of weights, and the scale is scale step. With 2 in[1] has both, as byte_steps leaves them, and
@@ -71,6 +73,12 @@
     I(b0) I(b1) I(m) I(n) I(k) I(a_s0) I(a_s1) I(a_sm) I(a_sk) I(b_s0) I(b_s1) I(b_sk) I(b_sn) I(y_s0) I(y_s1)        \
     I(y_sm) I(a_zero) I(b_zero) F(scale) I(to) I(zero) F(lo) F(hi)
 
+/* Rows of n bytes, x_s and y_s apart, through floats: v = (x - x_zero) x_scale, then layer_norm by in[1], and in[2] with
+ * has_bias, or with is_softmax softmax, as these are of one row at the same level, then y = saturate(round(v / scale) +
+ * zero): the bytes of quantize, these, and quantize. */
+#define FX_ROWS_U8_FIELDS(I, F)                                                                                       \
+    I(rows) I(n) I(x_s) I(y_s) I(is_softmax) I(is_rms) I(has_bias) F(epsilon) I(x_zero) F(x_scale) I(zero) F(scale)
+
 /* clang-format on */
 
 /* One line per operator, as FX_OPS has them. */
@@ -82,6 +90,7 @@
     X(POOL_U8, pool_u8, 1, 0)                                                                                          \
     X(RESIZE_U8, resize_u8, 1, 0)                                                                                      \
     X(MATMUL_U8, matmul_u8, 2, 0)                                                                                      \
-    X(BYTE_STEPS, byte_steps, 1, 0)
+    X(BYTE_STEPS, byte_steps, 1, 0)                                                                                    \
+    X(ROWS_U8, rows_u8, 3, 0)
 
 #endif
