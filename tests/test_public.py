@@ -188,7 +188,7 @@ def test_plan_stays_a_function_in_a_process_that_plans(artifact: Path) -> None:
 
 
 def test_sources_say_that_they_are_not_compiled() -> None:
-    """As where a program is started in a clone."""
+    """A program that is started in a clone finds them first."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
     command = [sys.executable, "-c", "import flexnn"]
     clone = Path(__file__).parent.parent
