@@ -117,10 +117,11 @@ def test_nobody_waits_for_the_hash_of_contents_that_are_new(
     assert hashed == [str(copy)]
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parents[1]))
-    copy.write_bytes(copy.read_bytes().replace(b"\x00\x00\x80\x3f", b"\x00\x00\x00\x40"))
-    other = copy.with_name("other.onnx")
-    other.write_bytes(copy.read_bytes()[:-1] + b"\x01")
-    assert keeping._may_be_kept(kept_artifacts.open_folder(), kept_artifacts.status_of(str(other)))
+    same, longer = tmp_path / "same.onnx", tmp_path / "longer.onnx"
+    same.write_bytes(bytes(copy.stat().st_size))
+    longer.write_bytes(bytes(copy.stat().st_size + 1))
+    may = [keeping._may_be_kept(kept_artifacts.open_folder(), kept_artifacts.status_of(str(p))) for p in (same, longer)]
+    assert may == [True, False]
 
 
 def test_a_process_that_has_said_all_ends_meanwhile(folder: Path, model: Path) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from flexnn import _core
 from flexnn.artifact import Artifact
@@ -25,9 +25,6 @@ from flexnn.planning.types import Costs
 from . import ROOM_GROWS, ROOM_MARGIN, cache
 from .cache import STORAGE
 from .refine import Watch
-
-if TYPE_CHECKING:
-    pass
 
 LATER_SHARE, LATER_MIN_S, LATER_MAX_S = 0.05, 0.05, 2.0
 """Seconds of measuring thoroughly: a share of what the session's runs took; below the least it is left out."""

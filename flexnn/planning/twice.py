@@ -3,7 +3,7 @@ with what follows from these numbers (a gate), is large for as long as that take
 more for the other readers, both times in bands of rows (planning/bands.py), it is never whole.
 
 The reduction itself becomes two nodes, as its operator's record says: one for each row, which bands of rows go through,
-and one that joins these; unless that is another node already.
+and one that joins these. A reduction of rows, which another node joins, stays one node.
 """
 
 from __future__ import annotations

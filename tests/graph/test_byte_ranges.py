@@ -47,19 +47,18 @@ def test_parts_are_measured_and_rounded_by_themselves(axis: int, shift: float) -
 
 @pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize(
-    ("nodes", "outputs"),
+    ("others", "outputs", "types"),
     [
-        (_joined(1), ["q", "joined"]),
-        ([*_joined(1), helper.make_node("Floor", ["joined"], ["y"])], ["q", "y"]),
-        ([*_joined(1), helper.make_node("QuantizeLinear", ["joined", "other", "zero"], ["y"])], ["q", "y"]),
+        ([], ["q", "joined"], {}),
+        ([helper.make_node("Floor", ["joined"], ["y"])], ["q", "y"], {}),
+        ([helper.make_node("QuantizeLinear", ["joined", "other"], ["y"])], ["q", "y"], {"y": TensorProto.UINT8}),
     ],
     ids=["as an output", "by another node", "with another step"],
 )
-def test_what_is_read_as_floats_stays_together(nodes: list[onnx.NodeProto], outputs: list[str]) -> None:
-    constants = {"other": F32(0.5)}
-    model = model_of(nodes, {"x0": (2, 3, 5, 7)}, outputs, constants, 17, BYTES | {"y": TensorProto.UINT8})
-    if nodes[-1].op_type == "Floor":
-        model = model_of(nodes, {"x0": (2, 3, 5, 7)}, outputs, {}, 17, BYTES)
+def test_what_is_read_as_floats_stays_together(
+    others: list[onnx.NodeProto], outputs: list[str], types: dict[str, int]
+) -> None:
+    model = model_of([*_joined(1), *others], {"x0": (2, 3, 5, 7)}, outputs, {"other": F32(0.5)}, 17, BYTES | types)
     assert ops_of(check_model(model)).count("byte_steps") == 1
 
 

@@ -58,7 +58,7 @@ def test_time_and_memory_grow_with_the_nodes(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_of_compiling_grow_with_the_nodes(kind: str, tmp_path: Path) -> None:
-    """Python's calls are the same each time, unlike seconds."""
+    """Python's calls are the same each time, unlike seconds. The first graph is for what is imported with it."""
     taken = []
     for nodes in (FEWEST // 2, FEWEST, 2 * FEWEST):
         source = write(kind, nodes, tmp_path / f"{nodes}.onnx")

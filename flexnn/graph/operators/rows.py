@@ -63,14 +63,14 @@ CutRule = Callable[[Node, Cut], "dict[str, Attr]"]
 
 
 class Halves(NamedTuple):
-    """Attributes of two nodes of an operator that, one after the other, compute what one node does; of one that leaves
-    something of each row itself.
+    """Attributes of two nodes of an operator that, one after the other, compute what one node does. A node that leaves
+    something of each row already is the first of them.
     """
 
     first: dict[str, Attr]
     """Those of the node that leaves something of each row."""
     then: dict[str, Attr] | None
-    """Those of the node that joins these; None: that is another node."""
+    """Those of the node that joins these; None: the graph has that node already."""
 
 
 HalvesRule = Callable[[Node, Shape, str, int], "Halves | None"]

@@ -9,6 +9,7 @@ from ..ir import Node, Shape
 from .byte_values import Bytes
 
 IMAGE_AXES = 4
+"""Axes of a map: images, rows, pixels, channels."""
 
 
 def read_images(uses: Bytes) -> None:

@@ -1,5 +1,5 @@
-"""Ranges of large concatenations that become bytes by steps that a run computes: that of each part is found where the
-part is, and each becomes bytes by itself, so that the floats are never together.
+"""Large concatenations that become bytes by steps that a run computes: the range of each part is found by itself, and
+each part becomes bytes by itself, so that the floats are never together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ PARTS_MAX = 8
 
 
 def measure_parts(graph: Graph) -> None:
-    """Find ranges of the parts of large concatenations, and make bytes of the parts, where nothing else is read."""
+    """Find the ranges of the parts of large concatenations, and make bytes of the parts, where nothing else reads them
+    together.
+    """
     measuring = [node for node in graph.nodes if node.op == "byte_steps" and node.attrs["part"] == "all"]
     if not measuring:
         return
