@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -56,13 +56,26 @@ def prepare(module: ModuleType) -> None:
         return sorted(module.__dict__)
 
     module.__dict__.update({"__getattr__": found, "__dir__": names})
+    if module.__name__ == NAME:
+        module.__file__ = _file(module.__path__)
+
+
+def _file(folders: Iterable[str]) -> str:
+    """Return what ``onnxruntime.__file__`` says: programs look beside it for the files of an installed one."""
+    folder = next(iter(folders), os.path.join(_own_folder(), "flexnn", "ort"))
+    return os.path.join(folder, "__init__.py")
+
+
+def _own_folder() -> str:
+    """Return the folder that holds this launcher and its FlexNN."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _own_ort() -> Any:
     """Return ``flexnn.ort`` of the FlexNN that this launcher belongs to, whatever folder of that name a program has
     beside it: FlexNN's sources have one, without the compiled core.
     """
-    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    own = _own_folder()
     sys.path.insert(0, own)
     try:
         import flexnn.ort as ort
