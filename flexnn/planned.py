@@ -68,7 +68,8 @@ def plan(
         kv: As for Session.
         numbers: Numbers of inputs that decide branches or shapes, by name; one fills its input. Others are random.
         explain: Whether the plan says what its memory and time are made of (``plan.explanation``); takes a few more
-            plans. Models that branch, or whose shapes are open, have no explanation.
+            plans. Of models that branch, or whose shapes are open, it says what limits the smallest budget
+            (``plan.floor``).
 
     Returns:
         The plan: ``predicted_ms``, ``minimum_memory``, ``arena_bytes``, ``steps``, ``loads`` …
@@ -114,7 +115,7 @@ class Plans:
 
     def plan(self, *, explained: bool = False) -> Plan:
         """Return the plan for the budget of the options. Raises BudgetError, GraphError."""
-        found = self.at(self.options.memory)
+        found = self.at(self.options.memory, explained=explained)
         if explained and self._file.open_model is None:
             from flexnn.planning.explain import explain
 
@@ -126,8 +127,10 @@ class Plans:
         """How compiling narrowed the weights; "": it did not."""
         return self._file.artifact.about().weights
 
-    def at(self, memory: int | None) -> Plan:
-        """Return the plan for a budget; None: no limit. Raises BudgetError, GraphError."""
+    def at(self, memory: int | None, *, explained: bool = False) -> Plan:
+        """Return the plan for a budget; None: no limit; ``explained``: of open shapes with what limits the smallest
+        one. Raises BudgetError, GraphError.
+        """
         if self._file.open_model is None:
             return self._planner.plan(memory)
         if self._state is not None:
@@ -138,7 +141,7 @@ class Plans:
         stored = self._file.open_model
         feeds, _ = make_feed(self._inputs, self._numbers, None)
         try:
-            return plan_regions(BoundSegments(stored, memory, self._setting), feeds)
+            return plan_regions(BoundSegments(stored, memory, self._setting), feeds, explained=explained)
         except BudgetError as error:  # of the first part that does not fit; another one may need more
             smallest = plan_regions(BoundSegments(stored, None, self._setting), feeds).minimum_memory
             if smallest <= error.minimum:

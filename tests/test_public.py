@@ -19,6 +19,7 @@ from onnx import TensorProto, helper
 import flexnn
 from flexnn.planning import MachineProfile
 from flexnn.run.region_plan import RegionPlan
+from flexnn.units import format_bytes
 from tests.support.hangs import HANG_SECONDS
 from tests.support.regions import F32, graph_of, model_of, numbers, value
 from tests.support.sessions import feed, smallest, write_branched_model, write_model
@@ -107,7 +108,13 @@ def test_plans_of_open_shapes(tmp_path: Path) -> None:
     assert plan.barriers == len(plan.steps)
     assert not plan.is_streaming
     plan.check()
+    assert plan.floor is not None
+    assert plan.floor.moment.node in {node.name for node in part.graph.nodes}
+    assert plan.floor.without < plan.floor.minimum == plan.minimum_memory
+    assert plan.describe()["smallest"]["node"] == plan.floor.moment.node
+    assert f"\nsmallest {format_bytes(plan.minimum_memory)} because of node" in plan.summary()
     again = flexnn.plan(path, shapes={"x": feed()["x"].shape}, threads=2, memory=plan.minimum_memory)
+    assert again.floor is None
     assert again.is_streaming
     assert again.session_bytes <= plan.minimum_memory
 

@@ -60,6 +60,37 @@ class Moment:
 
 
 @dataclass(slots=True, frozen=True)
+class Floor:
+    """Reason of a smallest budget, which runs steps one by one, whatever groups were asked for. Sizes in bytes."""
+
+    moment: Moment
+    """Node that needs the most, with its smallest workspace and one panel of its weights: no budget holds less."""
+    nodes: int
+    """Number of nodes that need as much as it does: nodes that walk a graph in bands are one need."""
+    minimum: int
+    """The smallest budget."""
+    without: int
+    """Smallest budget if those nodes needed no more than the next one does."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the floor for JSON."""
+        return {
+            "smallest": asdict(self.moment) | {"nbytes": self.moment.nbytes},
+            "smallest_nodes": self.nodes,
+            "smallest_without": self.without,
+        }
+
+    def text(self) -> str:
+        """Return a line for people."""
+        alike = self.nodes - 1
+        nodes = f"node {self.moment.node!r}" + (f" and {alike} that need as much" if alike > 0 else "")
+        return (
+            f"smallest {format_bytes(self.minimum)} because of {nodes}: {self.moment.text()};"
+            f" without {'them' if alike > 0 else 'it'} {format_bytes(self.without)}"
+        )
+
+
+@dataclass(slots=True, frozen=True)
 class Offer:
     """Predicted time of another budget."""
 
@@ -73,14 +104,8 @@ class Explanation:
 
     peak: Moment
     """Moment at which the arena holds the most, if the loader is always as far ahead as it may be."""
-    smallest: Moment
-    """Node that needs the most, with its smallest workspace and one panel of its weights: no budget holds less."""
-    smallest_nodes: int
-    """Number of nodes that need as much as it does: nodes that walk a graph in bands are one need."""
-    minimum: int
-    """Smallest budget, which runs steps one by one, whatever groups were asked for."""
-    smallest_without: int
-    """Smallest budget if those nodes needed no more than the next one does."""
+    floor: Floor
+    """Reason of the smallest budget."""
     compute_ms: float
     """Time of a run without its stalls."""
     read_ms: float
@@ -92,9 +117,7 @@ class Explanation:
         """Return the explanation for JSON."""
         return {
             "peak": asdict(self.peak) | {"nbytes": self.peak.nbytes},
-            "smallest": asdict(self.smallest) | {"nbytes": self.smallest.nbytes},
-            "smallest_nodes": self.smallest_nodes,
-            "smallest_without": self.smallest_without,
+            **self.floor.describe(),
             "compute_ms": self.compute_ms,
             "read_ms": self.read_ms,
             "offers": [asdict(offer) for offer in self.offers],
@@ -103,12 +126,9 @@ class Explanation:
     def summary(self, plan: Plan) -> str:
         """Return lines for people, to follow those of the plan."""
         memory, predicted_ms = plan.memory, plan.predicted_ms
-        alike = self.smallest_nodes - 1
-        nodes = f"node {self.smallest.node!r}" + (f" and {alike} that need as much" if alike > 0 else "")
         lines = [
             f"peak     step {self.peak.step}, node {self.peak.node!r}: {self.peak.text()}",
-            f"smallest {format_bytes(self.minimum)} because of {nodes}: {self.smallest.text()};"
-            f" without {'them' if alike > 0 else 'it'} {format_bytes(self.smallest_without)}",
+            self.floor.text(),
             f"ruled by {'reading' if self.read_ms > self.compute_ms else 'computing'}:"
             f" computing takes {self.compute_ms:.2f} ms, reading {self.read_ms:.2f} ms",
         ]
@@ -123,8 +143,6 @@ class Explanation:
 
 def explain(planner: Planner, plan: Plan, machine: MachineProfile) -> Explanation:
     """Return the explanation of ``plan``, which ``planner`` made for ``machine``."""
-    tightest = planner.tightest
-    smallest, count, beyond = smallest_of(tightest.graph, tightest.costs, tightest.placement)
 
     def offer(memory: int | None) -> Offer:
         other = planner.plan(memory)
@@ -138,14 +156,20 @@ def explain(planner: Planner, plan: Plan, machine: MachineProfile) -> Explanatio
         offers += [everything] if plan.memory < everything.memory else []
     return Explanation(
         peak_of(plan, machine),
-        smallest,
-        count,
-        planner.minimum,
-        planner.minimum - beyond,
+        floor_of(planner, planner.minimum),
         plan.predicted_ms - plan.stall_ms,
         float(load_seconds(machine, plan.loads["bytes"]).sum()) * 1e3,
         offers,
     )
+
+
+def floor_of(planner: Planner, minimum: int, others: int = 0) -> Floor:
+    """Return what limits the smallest budget ``minimum`` of what ``planner`` plans; ``others``: bytes that it cannot
+    fall below, as what is planned apart needs them.
+    """
+    tightest = planner.tightest
+    moment, count, beyond = smallest_of(tightest.graph, tightest.costs, tightest.placement)
+    return Floor(moment, count, minimum, max(minimum - beyond, others))
 
 
 def peak_of(plan: Plan, machine: MachineProfile) -> Moment:

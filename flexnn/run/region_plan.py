@@ -7,7 +7,7 @@ arena among segments, after Wang et al. (reuse that recurses into sub-graphs, br
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from flexnn.units import format_bytes
 
 from .bound_segment import BoundSegment
 from .segments import BoundSegments
+
+if TYPE_CHECKING:
+    from flexnn.planning.explain import Floor
 
 PARTS_TOLD = 12
 """Most parts in a summary; the rest are summed."""
@@ -82,6 +85,8 @@ class RegionPlan(Plan):
     """Segments with their plans, in the order in which they were met."""
     left: list[Left]
     """Layers that are in none of them, so that numpy computes them."""
+    floor: Floor | None = None
+    """Reason of the smallest budget, if it was asked for."""
 
     @property
     def is_streaming(self) -> bool:
@@ -192,7 +197,7 @@ class RegionPlan(Plan):
                 }
                 for part in self.parts
             ],
-        }
+        } | (self.floor.describe() if self.floor else {})
 
     def summary(self) -> str:
         """Return the plan as text: memory, time, and the parts that take the most of it."""
@@ -205,6 +210,7 @@ class RegionPlan(Plan):
             f"time     {self.predicted_ms:.2f} ms predicted for the longest way through the model, with one turn of"
             f" each loop; {self.stall_ms:.2f} of them waiting for loads",
             f"planned  in {self.plan_ms:.0f} ms",
+            *([self.floor.text()] if self.floor else []),
             *([f"slow     {told(self.left)}"] if self.left else []),
             f"parts    {len(self.parts)}, one after the other in the same memory, as the model branches, loops, or"
             " decides shapes while it runs:",
@@ -234,8 +240,10 @@ class _PlanningSampler(Sampler):
         return self._segments.lacking(segment)
 
 
-def plan_regions(segments: BoundSegments, feeds: Mapping[str, Array]) -> RegionPlan:
-    """Plan every segment that a run at the shapes of ``feeds`` could meet. Raises BudgetError, GraphError."""
+def plan_regions(segments: BoundSegments, feeds: Mapping[str, Array], *, explained: bool = False) -> RegionPlan:
+    """Plan every segment that a run at the shapes of ``feeds`` could meet; ``explained``: and find what limits the
+    smallest budget. Raises BudgetError, GraphError.
+    """
     planned = _Planned(segments)
     sampler = _PlanningSampler(segments, planned)
     with np.errstate(all="ignore"):
@@ -258,7 +266,17 @@ def plan_regions(segments: BoundSegments, feeds: Mapping[str, Array]) -> RegionP
         region=region,
         parts=parts,
         left=sampler.walked.left(region),
+        floor=_floor(planned) if explained and parts else None,
     )
+
+
+def _floor(planned: _Planned) -> Floor:
+    """Return what limits the smallest budget of the segment that needs the most."""
+    from flexnn.planning.explain import floor_of
+
+    needs = [part.plan.minimum_memory for part in planned.parts]
+    most = needs.index(max(needs))
+    return floor_of(planned.met[most].least, needs[most], max(needs[:most] + needs[most + 1 :], default=0))
 
 
 def _longest(region: Region, parts: Sequence[Part], cost: Callable[[Plan], float]) -> float:

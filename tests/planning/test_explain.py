@@ -53,11 +53,11 @@ def test_the_smallest_budget_has_one_culprit() -> None:
     """Halving what VGG's first layers keep would bring it down to what the next node needs."""
     graph = vgg19()
     plan, told = _explained(graph, minimum_of(graph))
-    assert told.smallest.workspace + told.smallest.weights < 0.1 * sum(told.smallest.activations.values())
-    assert plan.arena_bytes - told.smallest.nbytes < 1 << 19
+    assert told.floor.moment.workspace + told.floor.moment.weights < 0.1 * sum(told.floor.moment.activations.values())
+    assert plan.arena_bytes - told.floor.moment.nbytes < 1 << 19
     assert plan.minimum_memory < 8 << 20
-    assert told.smallest.nbytes < plan.minimum_memory
-    assert told.smallest_without <= plan.minimum_memory
+    assert told.floor.moment.nbytes < plan.minimum_memory
+    assert told.floor.without <= plan.minimum_memory
 
 
 def test_more_memory_is_offered_with_its_time() -> None:
