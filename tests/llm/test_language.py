@@ -180,7 +180,7 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
                                       [{"role": "user", "content": None}], [b"hello"]])  # fmt: skip
 def test_messages_that_are_none_are_named(model: LanguageModel, messages: object) -> None:
     """Was an answer to nothing, or what the template said of a number that has no role."""
-    with pytest.raises(flexnn.FlexNNError, match="a chat is a list|a message needs role and content"):
+    with pytest.raises(flexnn.FlexNNError, match=r"a chat is a list|a message needs role and content"):
         list(flexnn.generate(model, messages, tokens=2))  # type: ignore[arg-type]
 
 
