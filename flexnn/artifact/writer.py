@@ -10,7 +10,7 @@ import numpy as np
 
 from flexnn._core import crc32c
 from flexnn.files import replacing
-from flexnn.graph.ir import Graph, Weight
+from flexnn.graph.ir import Graph, GraphError, Weight
 from flexnn.graph.pack import PackedSource
 from flexnn.graph.panels import NR
 from flexnn.graph.rows import parts
@@ -142,10 +142,13 @@ def _write_weight(file: BinaryIO, weight: Weight, crcs: NDArray[np.uint32]) -> N
     before = file.tell()
     _write(file, bytes(weight.offset - before), before)
     written = chunk = 0
-    for chunk, raw in enumerate(_chunks(weight), 1):
-        crcs[weight.crc_first + chunk - 1] = crc32c(raw)
-        _write(file, raw, weight.offset + written)
-        written += len(raw)
+    try:
+        for chunk, raw in enumerate(_chunks(weight), 1):
+            crcs[weight.crc_first + chunk - 1] = crc32c(raw)
+            _write(file, raw, weight.offset + written)
+            written += len(raw)
+    except GraphError as error:
+        raise GraphError(f"weight {weight.name!r}: {error}") from None
     if written != weight.nbytes or chunk != weight.chunks:
         raise ArtifactError(f"weight {weight.name!r} has {written} bytes instead of {weight.nbytes}")
 

@@ -23,7 +23,7 @@ from .gguf_file import open_gguf
 from .pieces import Stream
 from .sampling import Sampler, Sampling
 from .stepping import ROWS, Decoder
-from .template import TemplateError, rendered
+from .template import TemplateError, check_messages, rendered
 from .tokens import Tokens
 
 TOKENS = 256
@@ -122,6 +122,7 @@ class LanguageModel:
 
     def chat_tokens(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of a chat before the next answer. Raises TemplateError."""
+        check_messages(messages)
         if not self.template:
             raise TemplateError("the file has no chat template: give the prompt as plain text")
         return self.text_tokens(rendered(self.template, messages, self.tokens.first_text, self.tokens.end_text))
@@ -156,6 +157,8 @@ class LanguageModel:
     def _answer(self, prompt: list[int], tokens: int, sampler: Sampler, stream: Stream) -> Iterator[str]:
         if not prompt:
             raise ValueError("the prompt has no tokens")
+        if tokens < 0:
+            raise ValueError(f"an answer of {tokens} tokens is asked for")
         self.speed = speed = Speed(prompt_tokens=len(prompt))
         run = _Run(self, prompt, sampler)
         run.begin(speed)

@@ -8,6 +8,7 @@ its own.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 import uuid
@@ -238,6 +239,7 @@ def serve(model: LanguageModel, name: str, *, host: str, port: int, queue: int) 
         import waitress
     except ModuleNotFoundError:
         raise RequestError(500, _LACKING) from None
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # that requests wait is no news: they are meant to
     endpoint = Endpoint(model, name, queue=queue, is_local=host in _LOCAL)
     waitress.serve(
         endpoint,

@@ -21,6 +21,16 @@ class TemplateError(FlexNNError, ValueError):
     """A chat template that cannot be used; the message is one line."""
 
 
+def check_messages(messages: object) -> None:
+    """Raise TemplateError where these are no messages of a chat, or none."""
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
+        raise TemplateError("a chat is a list of messages, at least one")
+    for message in messages:
+        known = message if isinstance(message, Mapping) else {}
+        if not all(isinstance(known.get(name), str) for name in ("role", "content")):
+            raise TemplateError("a message needs role and content, both texts")
+
+
 def rendered(template: str, messages: Sequence[Mapping[str, str]], first: str, end: str) -> str:
     """The text of a chat before the next answer. ``first`` and ``end``: tokens that begin and end a text. Raises
     TemplateError.

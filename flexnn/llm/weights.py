@@ -34,11 +34,13 @@ class Nodes:
         """Add a node, and return the name of its output, by default a new one."""
         return self.split(op, inputs, [output], attrs)[0]
 
-    def split(self, op: str, inputs: tuple[str, ...], outputs: list[str], attrs: dict[str, ModelAttr]) -> list[str]:
-        """Add a node of several outputs; "": a new name."""
+    def split(
+        self, op: str, inputs: tuple[str, ...], outputs: list[str], attrs: dict[str, ModelAttr], node: str = ""
+    ) -> list[str]:
+        """Add a node of several outputs; "": a new name, also of the ``node``."""
         name = f"{op}.{len(self.graph.nodes)}"
         names = [output or (name if i == 0 else f"{name}.{i}") for i, output in enumerate(outputs)]
-        self.graph.nodes.append(ModelNode(op, name, list(inputs), names, attrs))
+        self.graph.nodes.append(ModelNode(op, node or name, list(inputs), names, attrs))
         return names
 
     def array(self, values: Array) -> str:
@@ -78,7 +80,8 @@ class Nodes:
         """``x`` times the transposed of a matrix, plus its bias where the file has one."""
         found = self.tensor(f"{name}.weight", (rows, columns))
         weight = self.add("Transpose", self._matrix(found), perm=[1, 0])
-        y = self.add("flexnn.RoundedMatMul" if found.kind.name in self.rounded else "MatMul", x, weight)
+        op = "flexnn.RoundedMatMul" if found.kind.name in self.rounded else "MatMul"
+        (y,) = self.split(op, (x, weight), [""], {}, name)  # traces and errors say whose weights they are
         return self.add("Add", y, self.vector(f"{name}.bias", rows)) if self.has(f"{name}.bias") else y
 
     def picked(self, name: str, ids: str, rows: int, columns: int) -> str:

@@ -29,7 +29,7 @@ _HEADER = struct.Struct("<8sI32s4sIQ")
 a checksum of all that.
 """
 _PAIR, _CHECKSUM = struct.Struct("<II"), struct.Struct("<I")
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 17
 
 
 def _head(model: bytes, states: Sequence[Array], length: int) -> bytes:

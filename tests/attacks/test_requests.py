@@ -8,6 +8,7 @@ as before. A client that sends nothing for 20 s loses its connection; more than 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -234,3 +235,16 @@ def test_who_sends_nothing_goes(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (given["channel_timeout"], given["threads"]) == (serving.IDLE_SECONDS, 4)
     assert isinstance(given["cleanup_interval"], int)
     assert given["cleanup_interval"] < serving.IDLE_SECONDS
+
+
+def test_waiting_requests_are_no_news(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Was a line on the terminal for each request that waited."""
+    waitress = pytest.importorskip("waitress")
+    from flexnn.llm import serving
+
+    queue = logging.getLogger("waitress.queue")
+    monkeypatch.setattr(queue, "level", logging.NOTSET)
+    monkeypatch.setattr(waitress, "serve", lambda endpoint, **how: None)
+    with LanguageModel(path, capacity=32) as model:
+        serving.serve(model, "talker", host="127.0.0.1", port=1, queue=2)
+    assert queue.getEffectiveLevel() > logging.WARNING

@@ -7,6 +7,7 @@ then it is empty. The old budget stays with its plans, and the next run works.
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,16 @@ def test_a_run_that_is_refused_takes_no_output_of_an_encoder(tmp_path: Path) -> 
         with pytest.raises(flexnn.StateError, match="capacity"):
             session.run(None, {names[0]: many, names[1]: rows[1], **mask})
         np.testing.assert_array_equal(session.run(None, {names[0]: one})[0], expected)
+
+
+def test_loading_takes_little_beside_the_state(tmp_path: Path) -> None:
+    """Was: 1.7 MiB that no budget counts."""
+    states, path = [np.zeros((2, 4, 2048, 64), np.float16) for _ in range(4)], str(tmp_path / "state")
+    state_file.save(path, bytes(32), [(states, 2048)])
+    tracemalloc.start()
+    try:
+        with state_file.checked(path, bytes(32), [states]) as found:
+            assert found.read() == [2048]
+        assert tracemalloc.get_traced_memory()[1] < 512 << 10
+    finally:
+        tracemalloc.stop()

@@ -176,3 +176,16 @@ def test_rows_of_8_bits_are_for_gguf_files(tmp_path: Path) -> None:
         flexnn.compile(tmp_path / "model.onnx", rows="s8")
     with pytest.raises(ValueError, match="f32 or s8"):
         flexnn.compile(tmp_path / "model.onnx", rows="s4")
+
+
+def test_damaged_weights_are_named(tmp_path: Path) -> None:
+    """Was: weights do not fit into 4 bits, of no name."""
+    path = tmp_path / "small.gguf"
+    write_small(path, replace(SMALL["llama"], kind="Q4_1", width=256, hidden=256, key=64))
+    reader = gguf.GGUFReader(path)
+    at = next(tensor.data_offset for tensor in reader.tensors if tensor.name == "blk.1.ffn_down.weight")
+    raw = bytearray(path.read_bytes())
+    raw[at : at + 200] = b"\xff" * 200
+    path.write_bytes(raw)
+    with pytest.raises(flexnn.GraphError, match=r"weight '.*blk\.1\.ffn_down.*': weights do not fit into 4 bits"):
+        flexnn.compile(path)

@@ -176,6 +176,20 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
         LanguageModel(tmp_path / "x.onnx")
 
 
+@pytest.mark.parametrize("messages", [[], b"hello", {"role": "user"}, [{"role": "user"}], [{"role": 1, "content": "a"}],
+                                      [{"role": "user", "content": None}], [b"hello"]])  # fmt: skip
+def test_messages_that_are_none_are_named(model: LanguageModel, messages: object) -> None:
+    """Was an answer to nothing, or what the template said of a number that has no role."""
+    with pytest.raises(flexnn.FlexNNError, match=r"a chat is a list|a message needs role and content"):
+        list(flexnn.generate(model, messages, tokens=2))  # type: ignore[arg-type]
+
+
+def test_fewer_tokens_than_none_are_refused(model: LanguageModel) -> None:
+    assert list(flexnn.generate(model, "hello", tokens=0)) == []
+    with pytest.raises(ValueError, match="-1 tokens"):
+        list(flexnn.generate(model, "hello", tokens=-1))
+
+
 def test_an_answer_inside_another_is_refused(model: LanguageModel) -> None:
     """Was a hang."""
     prompt = model.tokens.cut("hello")
