@@ -193,7 +193,7 @@ fx_status fx_loader_pause(fx_engine *e, fx_poll *poll) {
     return FX_OK;
 }
 
-/* Reads a request that may begin; `alone`: only if nobody reads now. */
+/* Reads the next request if it may begin; `alone`: and if none is under way. */
 static int help(fx_engine *e, fx_jitter *jitter, int alone) {
     fx_loader *l = &e->loading;
     if (atomic_load(&l->has_slept))

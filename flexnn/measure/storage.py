@@ -59,10 +59,10 @@ STEPS_MIN = 8
 """Fewest of these steps."""
 SPEED_MIN = 0.05
 GROUPS, GROUP_MIN, STEADY = 8, 4, 0.25
-"""Most groups of slices of a kind in a run, the fewest slices of one (where several threads read, slices that arrive
-together seem to take no time but for the first), and the fraction of all groups that were faster than the one that is
-believed where the page cache is read. Copying takes the same time whenever it goes on, so what is slower is other work on the
-machine: a slice whose thread waits for a CPU takes a hundred times as long.
+"""Most groups of slices of a kind in a run, fewest slices of a group, and the fraction of all groups that were faster
+than the one that is believed where the page cache is read. Where two threads read, a slice that arrives with the one
+before it adds no time. Copying takes the same time whenever it goes on, so what is slower is other work on the machine:
+a slice whose thread waits for a CPU takes a hundred times as long.
 """
 DEVICE = 0.25
 """The same of runs where a device is read."""
