@@ -193,12 +193,13 @@ fx_status fx_loader_pause(fx_engine *e, fx_poll *poll) {
     return FX_OK;
 }
 
-static int help(fx_engine *e, fx_jitter *jitter) {
+/* Reads the next request if it may begin; `alone`: and if none is under way. */
+static int help(fx_engine *e, fx_jitter *jitter, int alone) {
     fx_loader *l = &e->loading;
     if (atomic_load(&l->has_slept))
         return 0;
     pthread_mutex_lock(&l->mutex);
-    fx_request *request = fx_help_begin(e);
+    fx_request *request = alone && l->begun > atomic_load(&l->retired) ? NULL : fx_help_begin(e);
     int is_read = 0;
     if (request) {
         prepare(e, request);
@@ -210,12 +211,16 @@ static int help(fx_engine *e, fx_jitter *jitter) {
 }
 
 int fx_loader_help(fx_engine *e) {
-    return !e->loading.is_waiting && help(e, &e->jitter);
+    return !e->loading.is_waiting && help(e, &e->jitter, 0);
+}
+
+int fx_loader_help_alone(fx_engine *e) {
+    return !e->loading.is_waiting && help(e, &e->jitter, 1);
 }
 
 int fx_loader_spare(void *engine) {
     fx_engine *e = engine;
-    return atomic_load(&e->loading.is_shared) && help(e, NULL);
+    return atomic_load(&e->loading.is_shared) && help(e, NULL, 0);
 }
 
 /* Has a reader read a request while the loader rests, and waits until it rests again. */

@@ -31,7 +31,11 @@ static fx_status wait_loads(fx_engine *e, int64_t loads, fx_poll *poll, int64_t 
     if (atomic_load(&e->loads_done) >= loads)
         return FX_OK;
     int64_t start = fx_now_ns();
-    /* Where compute threads read, what this thread reads now no thread reads later: it waits only if it cannot help. */
+    /* What nobody reads is read here at once, as a reader that wakes takes longer; what somebody reads may come soon.
+     * Where compute threads read, what this thread reads now no thread reads later: it waits only if it cannot help. */
+    while (!fx_has_loads(&n) && fx_loader_help_alone(e))
+        if (fx_polled(poll))
+            return fx_fail(error, FX_ERR_CANCELLED, 0);
     if (!atomic_load(&e->loading.is_shared))
         fx_spin(fx_has_loads, &n, LOAD_SPIN_NS);
     while (!fx_has_loads(&n)) {

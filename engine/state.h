@@ -175,6 +175,8 @@ fx_status fx_loader_read(fx_engine *e, const fx_program *p, const fx_load *load,
 /* For a caller that waits for a load: it reads the next request itself if the page cache holds it, and returns whether
  * it did. So one thread works on each CPU, and none waits for the system to move it. */
 int fx_loader_help(fx_engine *e);
+/* The same, but only if nobody reads anything now. */
+int fx_loader_help_alone(fx_engine *e);
 /* The same for workers, where steps leave no CPU to the readers: a reader would put a worker aside that holds units,
  * and all threads would wait for both. engine: fx_spare.arg. */
 int fx_loader_spare(void *engine);

@@ -5,22 +5,14 @@
 
 #define LINE 64
 
-static int64_t floor_div(int64_t a, int64_t b) {
-    return b == 1 ? a : a / b - (a % b < 0);
-}
-
-static int64_t clip(int64_t value, int64_t low, int64_t high) {
-    return value < low ? low : value > high ? high : value;
-}
-
 static void *table(int64_t count, size_t size) {
     return calloc((size_t)(count + 1), size);
 }
 
 void fx_walk_free(fx_walk *w) {
     free(w->inner), free(w->written), free(w->want), free(w->kept), free(w->rows), free(w->done);
-    free(w->change), free(w->end), free(w->size), free(w->ahead), free(w->behind);
-    free(w->writer), free(w->next);
+    free(w->change), free(w->begin), free(w->end), free(w->reads), free(w->read_count);
+    free(w->ahead), free(w->behind), free(w->writer), free(w->next);
 }
 
 bool fx_walk_make(fx_walk *w, const fx_band_graph *g, bool may_pair) {
@@ -28,13 +20,14 @@ bool fx_walk_make(fx_walk *w, const fx_band_graph *g, bool may_pair) {
     *w = (fx_walk){.g = g, .first = -1, .last = -1, .may_pair = may_pair};
     w->inner = table(roots, sizeof(bool)), w->written = table(roots, sizeof(bool));
     w->want = table(roots, sizeof(fx_band_span)), w->kept = table(roots, sizeof(fx_band_span));
-    w->end = table(roots, sizeof(int64_t)), w->size = table(roots, sizeof(int64_t));
+    w->begin = table(roots, sizeof(int64_t)), w->end = table(roots, sizeof(int64_t));
+    w->reads = table(g->use_count, sizeof *w->reads), w->read_count = table(nodes, sizeof(int64_t));
     w->rows = table(nodes, sizeof(fx_band_span)), w->done = table(nodes, sizeof(int64_t));
     w->change = table(nodes, sizeof(int64_t));
     w->writer = table(roots, sizeof(int64_t)), w->next = table(nodes, sizeof(int64_t));
     w->ahead = table(nodes, sizeof(int64_t)), w->behind = table(nodes, sizeof(int64_t));
-    if (!w->inner || !w->written || !w->want || !w->kept || !w->end || !w->size || !w->rows || !w->done || !w->change ||
-        !w->ahead || !w->behind || !w->writer || !w->next)
+    if (!w->inner || !w->written || !w->want || !w->kept || !w->begin || !w->end || !w->reads || !w->read_count ||
+        !w->rows || !w->done || !w->change || !w->ahead || !w->behind || !w->writer || !w->next)
         return false;
     for (int64_t i = 1; i < nodes; i++) {
         const int64_t j = nodes - 1 - i, before = g->nodes[i - 1].need_bytes, after = g->nodes[j + 1].need_bytes;
@@ -56,17 +49,9 @@ static fx_band_span join(fx_band_span a, fx_band_span b) {
 static fx_band_span of_view(const fx_band_use *use, fx_band_span root) {
     if (root.low >= root.high)
         return (fx_band_span){0, 0};
-    const int64_t low = floor_div(root.low - use->at - use->thick, use->step) + 1;
-    const int64_t high = -floor_div(use->at - root.high, use->step);
-    return (fx_band_span){clip(low, 0, use->height), clip(high, 0, use->height)};
-}
-
-fx_band_span fx_rows_needed(const fx_band_use *use, fx_band_span rows) {
-    if (rows.low >= rows.high || !use->height)
-        return (fx_band_span){0, 0};
-    const int64_t low = floor_div(use->num * rows.low + use->low, use->den);
-    const int64_t high = floor_div(use->num * (rows.high - 1) + use->high, use->den);
-    return (fx_band_span){clip(low, 0, use->height - 1), clip(high, 0, use->height - 1) + 1};
+    const int64_t low = fx_floor_div(root.low - use->at - use->thick, use->step) + 1;
+    const int64_t high = -fx_floor_div(use->at - root.high, use->step);
+    return (fx_band_span){fx_clip(low, 0, use->height), fx_clip(high, 0, use->height)};
 }
 
 bool fx_walk_begin(fx_walk *w, int64_t first, int64_t last) {
@@ -89,25 +74,51 @@ bool fx_walk_begin(fx_walk *w, int64_t first, int64_t last) {
         w->written[r] = true;
         w->next[i] = w->writer[r], w->writer[r] = i;
     }
-    for (int64_t i = first; i <= last; i++)
+    int64_t count = 0;
+    for (int64_t i = first; i <= last; i++) {
+        const int64_t before = count;
         for (int64_t k = 1; k < g->nodes[i].use_count; k++) {
             const fx_band_use *use = &fx_uses_of(w, i)[k];
-            if (w->written[use->root] && (!use->height || !g->roots[use->root].kind))
+            if (!w->written[use->root])
+                continue;
+            if (!use->height || !g->roots[use->root].kind)
                 return false;
+            w->reads[count++] = use;
         }
+        w->read_count[i] = count - before;
+    }
+    w->reads_end = count;
     if (w->may_pair)
         fx_pairs_find(w);
     return true;
 }
 
-/* Finds the rows of each node in a band, from the last node to the first. False: a row would be overwritten before it
- * is read. */
+/* Whether nodes behind one that reads some rows of a root, or itself, have written over them in an earlier band. */
+static bool is_overwritten(const fx_walk *w, int64_t node, const fx_band_use *use, fx_band_span read) {
+    for (int64_t j = w->writer[use->root]; j >= 0; j = w->next[j]) {
+        const fx_band_use *over = fx_uses_of(w, j);
+        const bool meets = j >= node && over->part_low < use->part_high && use->part_low < over->part_high;
+        if (meets && w->done[j] > 0 && read.low < over->at + over->step * (w->done[j] - 1) + over->thick)
+            return true;
+    }
+    return false;
+}
+
+/* An inner root lives at a node; nodes come from the last to the first. */
+static void touch(fx_walk *w, int64_t root, int64_t node) {
+    w->begin[root] = node;
+    if (w->end[root] < 0)
+        w->end[root] = node;
+}
+
+/* Finds the rows of each node in a band, from the last node to the first, and where inner roots live. False: a row
+ * would be overwritten before it is read. */
 static bool find_rows(fx_walk *w, int64_t band) {
-    const fx_band_graph *g = w->g;
     for (int64_t i = w->first; i <= w->last; i++) {
         const int64_t out = fx_uses_of(w, i)[0].root; /* what no node here writes has no rows */
         w->want[out] = w->kept[out] = (fx_band_span){0, 0}, w->end[out] = -1;
     }
+    const fx_band_use **reads = w->reads + w->reads_end;
     for (int64_t i = w->last; i >= w->first; i--) {
         const fx_band_use *out = fx_uses_of(w, i);
         const fx_band_span wanted = of_view(out, w->want[out->root]);
@@ -119,21 +130,22 @@ static bool find_rows(fx_walk *w, int64_t band) {
         } else
             w->kept[out->root] = join(w->kept[out->root], fx_rows_of_root(out, rows));
         w->rows[i] = rows;
-        for (int64_t k = 1; k < g->nodes[i].use_count; k++) {
-            const fx_band_use *use = &out[k];
-            if (!w->written[use->root])
-                continue;
+        reads -= w->read_count[i];
+        if (rows.low >= rows.high)
+            continue;
+        if (w->inner[out->root])
+            touch(w, out->root, i);
+        for (int64_t k = 0; k < w->read_count[i]; k++) {
+            const fx_band_use *use = reads[k];
+            const bool is_inner = w->inner[use->root];
+            if (is_inner)
+                touch(w, use->root, i);
             const fx_band_span read = fx_rows_of_root(use, fx_rows_needed(use, rows));
             if (read.low >= read.high)
                 continue;
             w->want[use->root] = join(w->want[use->root], read);
-            /* Nodes behind this one that write over what it reads must not have done so in an earlier band. */
-            for (int64_t j = w->inner[use->root] ? -1 : w->writer[use->root]; j >= 0; j = w->next[j]) {
-                const fx_band_use *over = fx_uses_of(w, j);
-                const bool meets = j >= i && over->part_low < use->part_high && use->part_low < over->part_high;
-                if (meets && w->done[j] > 0 && read.low < over->at + over->step * (w->done[j] - 1) + over->thick)
-                    return false;
-            }
+            if (!is_inner && is_overwritten(w, i, use, read))
+                return false;
         }
     }
     return true;
@@ -151,20 +163,12 @@ static int64_t most_bytes(fx_walk *w) {
     for (int64_t i = w->first; i <= w->last + 1; i++)
         w->change[i] = 0;
     for (int64_t i = w->first; i <= w->last; i++) {
-        const fx_band_use *uses = fx_uses_of(w, i);
-        for (int64_t k = 0; w->rows[i].low < w->rows[i].high && k < g->nodes[i].use_count; k++) {
-            const int64_t r = uses[k].root;
-            if (!w->inner[r])
-                continue;
-            const int64_t before = w->end[r];
-            if (before < 0)
-                w->size[r] = bytes_of(w, r);
-            if (before == i)
-                continue;
-            w->change[before < 0 ? i : before + 1] += w->size[r];
-            w->change[i + 1] -= w->size[r];
-            w->end[r] = i;
-        }
+        const int64_t r = fx_uses_of(w, i)[0].root;
+        if (w->writer[r] != i || w->end[r] < 0)
+            continue;
+        const int64_t size = bytes_of(w, r);
+        w->change[w->begin[r]] += size;
+        w->change[w->end[r] + 1] -= size;
     }
     int64_t most = 0, alive = 0;
     for (int64_t i = w->first; i <= w->last; i++) {

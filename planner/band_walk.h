@@ -31,14 +31,16 @@ typedef struct fx_walk_pair {
 typedef struct fx_walk {
     const fx_band_graph *g;
     int64_t first, last, bands;
-    bool *inner, *written;   /* of each root */
-    fx_band_span *want;      /* rows of each root that are read in the band */
-    fx_band_span *kept;      /* rows of each inner root in the band */
-    fx_band_span *rows;      /* of each node */
-    int64_t *done;           /* rows that earlier bands have written, of each node */
-    int64_t *change;         /* of the bytes alive at each node */
-    int64_t *end;            /* last node so far that touches an inner root in the band; -1: none */
-    int64_t *size;           /* bytes of that root's rows */
+    bool *inner, *written;     /* of each root */
+    fx_band_span *want;        /* rows of each root that are read in the band */
+    fx_band_span *kept;        /* rows of each inner root in the band */
+    fx_band_span *rows;        /* of each node */
+    int64_t *done;             /* rows that earlier bands have written, of each node */
+    int64_t *change;           /* of the bytes alive at each node */
+    int64_t *begin, *end;      /* first and last node that touch an inner root in the band; end -1: none does */
+    const fx_band_use **reads; /* uses of the walked nodes that read what one of them writes, node by node */
+    int64_t *read_count;       /* of each node */
+    int64_t reads_end;         /* number of all */
     int64_t *writer, *next;  /* first of the nodes that write a root, and the next one that writes the root of a node */
     int64_t *ahead, *behind; /* what the neediest node before, or after, each node needs */
     double work, read;       /* the whole work of the walked nodes, and that of reading their weights once more */
@@ -75,8 +77,22 @@ static inline fx_band_span fx_rows_of_root(const fx_band_use *use, fx_band_span 
     return (fx_band_span){use->at + use->step * view.low, use->at + use->step * (view.high - 1) + use->thick};
 }
 
+static inline int64_t fx_floor_div(int64_t a, int64_t b) {
+    return b == 1 ? a : a / b - (a % b < 0);
+}
+
+static inline int64_t fx_clip(int64_t value, int64_t low, int64_t high) {
+    return value < low ? low : value > high ? high : value;
+}
+
 /* Rows of an input that rows of the output need. */
-fx_band_span fx_rows_needed(const fx_band_use *use, fx_band_span rows);
+static inline fx_band_span fx_rows_needed(const fx_band_use *use, fx_band_span rows) {
+    if (rows.low >= rows.high || !use->height)
+        return (fx_band_span){0, 0};
+    const int64_t low = fx_floor_div(use->num * rows.low + use->low, use->den);
+    const int64_t high = fx_floor_div(use->num * (rows.high - 1) + use->high, use->den);
+    return (fx_band_span){fx_clip(low, 0, use->height - 1), fx_clip(high, 0, use->height - 1) + 1};
+}
 
 /* Finds roots that may grow over others that end in the walk. */
 void fx_pairs_find(fx_walk *w);

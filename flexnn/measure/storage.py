@@ -58,10 +58,11 @@ READS_PER_STEP_TIME = 0.4
 STEPS_MIN = 8
 """Fewest of these steps."""
 SPEED_MIN = 0.05
-GROUPS, STEADY = 8, 0.25
-"""Groups of slices of a kind in a run, and the fraction of all groups that were faster than the one that is believed
-where the page cache is read. Copying takes the same time whenever it goes on, so what is slower is other work on the
-machine: a slice whose thread waits for a CPU takes a hundred times as long.
+GROUPS, GROUP_MIN, STEADY = 8, 4, 0.25
+"""Most groups of slices of a kind in a run, fewest slices of a group, and the fraction of all groups that were faster
+than the one that is believed where the page cache is read. Where two threads read, a slice that arrives with the one
+before it adds no time. Copying takes the same time whenever it goes on, so what is slower is other work on the machine:
+a slice whose thread waits for a CPU takes a hundred times as long.
 """
 DEVICE = 0.25
 """The same of runs where a device is read."""
@@ -292,7 +293,8 @@ def _read(
 def _per_byte(sizes: Sequence[int], seconds: Sequence[float]) -> list[float]:
     """Return the seconds for a byte of each group of slices that follow each other in a run."""
     count = len(sizes)
-    bounds = sorted({count * i // GROUPS for i in range(GROUPS + 1)})
+    groups = min(GROUPS, max(count // GROUP_MIN, 1))
+    bounds = sorted({count * i // groups for i in range(groups + 1)})
     return [sum(seconds[a:b]) / sum(sizes[a:b]) for a, b in pairwise(bounds)]
 
 

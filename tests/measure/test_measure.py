@@ -349,12 +349,28 @@ def test_slices_that_waited_for_a_cpu_do_not_count() -> None:
     assert storage._fit(parts, [times.tolist()]).bytes_per_second != pytest.approx(2e10, rel=0.5)
 
 
+def test_slices_that_arrive_together_are_not_taken_for_faster() -> None:
+    """Where two threads read, what one has read counts when the other one's slice before it has arrived."""
+    big, small = 1 << 20, 96 << 10
+    for count in (2, 4, 6, 8):
+        parts = [[big] * count, [small] * 4 * count, [big] * max(count // 2, 1)]
+        times = [each for part in parts for each in _in_pairs([size / 2e10 for size in part])]
+        found = storage._fit(parts, [times] * 3, is_copied=True)
+        assert found.bytes_per_second == pytest.approx(2e10, rel=0.25)
+
+
+def _in_pairs(seconds: list[float]) -> list[float]:
+    """Times of slices of which every second one arrives with the one before it."""
+    last = seconds[-1:] if len(seconds) % 2 else []
+    return [*(t for pair in zip(seconds[::2], seconds[1::2], strict=False) for t in (sum(pair), 0.0)), *last]
+
+
 def test_loads_beside_steps_are_those_that_a_step_outlasts() -> None:
     """When the steps are over the caller reads, too, and twice as fast as beside them."""
     bounds = [*(i * 1e-4 for i in range(17)), *(16e-4 + i * 5e-5 for i in range(1, 17))]
     loads, steps = (array("d", chain(*pairwise(each))) for each in (bounds, (0.0, 9e-4, 16e-4)))
     found = storage._beside_per_byte([1000] * 32, loads, steps)
-    assert found == pytest.approx([1e-7] * storage.GROUPS)
+    assert found == pytest.approx([1e-7] * (16 // storage.GROUP_MIN))
     assert storage._beside_per_byte([1000], array("d", [0.0, 1.0]), array("d", [0.0, 0.5])) == []
 
 
