@@ -20,8 +20,8 @@ static fx_task task_of(fx_workers *workers, uint32_t op, const fx_params *params
     for (int i = 0; i < 3; i++)
         task.call.in[i] = values + 1000 * i;
     task.call.window = fx_op_full_window(op, params);
-    task.call.workspace = workspace;
-    task.workspace_bytes = sizeof *workspace;
+    task.call.workspace = task.call.shared = workspace;
+    task.workspace_bytes = task.call.shared_step = sizeof *workspace;
     CHECK(fx_op_check(op, 0, params) == FX_OK);
     CHECK(fx_op_workspace(task.call.kernels, op, 0, params) <= task.workspace_bytes);
     task.units = fx_op_units(task.call.kernels, op, 0, params, task.call.window, workers->cut_threads);
