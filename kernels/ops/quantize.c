@@ -4,6 +4,8 @@
 #include "bytes.h"
 #include "units.h"
 
+#include <string.h>
+
 static int is_quantising(const fx_quantize_params *p) {
     return p->from == FX_DTYPE_F32;
 }
@@ -168,6 +170,30 @@ static void run_from_sums(const fx_call *call, int64_t e, int64_t end) {
     }
 }
 
+#define AT_ONCE 2048 /* bytes that stay in the first cache */
+
+/* Floats as bytes, in rows: rounded together, as rows are short. */
+static void round_rows(const fx_call *call, const fx_to_bytes *all, int64_t e) {
+    const fx_quantize_params *p = &call->params->quantize;
+    uint8_t bytes[AT_ONCE];
+    fx_to_bytes part = *all;
+    uint8_t *to = (uint8_t *)call->out + e / p->row * p->y_s;
+    int64_t column = e % p->row;
+    part.y = bytes;
+    for (int64_t i = 0; i < all->n; i += part.n) {
+        part.x = all->x + i;
+        part.n = fx_min64(all->n - i, AT_ONCE);
+        call->kernels->to_bytes_f32(&part);
+        for (int64_t j = 0, n; j < part.n; j += n) {
+            n = fx_min64(part.n - j, p->row - column);
+            memcpy(to + column, bytes + j, (size_t)n);
+            column += n;
+            if (column == p->row)
+                to += p->y_s, column = 0;
+        }
+    }
+}
+
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_quantize_params *p = &call->params->quantize;
     const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
@@ -179,7 +205,8 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     }
     for (int64_t e = fx_box_cut(total, count, u0), n = 0; e < end; e += n) {
         const int64_t slice = e / p->inner % p->n;
-        n = run_at(p, e, fx_min64(end - e, p->inner - e % p->inner));
+        n = fx_min64(end - e, p->inner - e % p->inner);
+        n = is_quantising(p) ? n : run_at(p, e, n);
         const int64_t at = place_of(p, e);
         const float scale = ((const float *)call->in[1])[slice];
         const int32_t zero = p->is_measured ? fx_measured(call->in[1]).zero
@@ -191,7 +218,10 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
             fx_to_bytes q = {.x = x, .y = (uint8_t *)call->out + at, .n = n, .scale = scale, .zero = zero};
             q.lo = (float)((type == FX_DTYPE_U8 ? 0 : INT8_MIN) - zero);
             q.hi = (float)((type == FX_DTYPE_U8 ? UINT8_MAX : INT8_MAX) - zero);
-            call->kernels->to_bytes_f32(&q);
+            if (p->row)
+                round_rows(call, &q, e);
+            else
+                call->kernels->to_bytes_f32(&q);
         } else if (is_quantised(type)) {
             const fx_of_bytes q = {
                 .x = x, .y = y, .n = n, .scale = scale, .zero = zero, .is_signed = type != FX_DTYPE_U8};
