@@ -38,11 +38,11 @@ static inline int64_t fx_cell_columns(const fx_recurrent_params *p) {
 typedef struct fx_cell_workspace {
     const float **a, **r;
     float **c;
-    float *gates;     /* [mr][gates][stride of fx_cell_step] */
-    float *inner;     /* [mr][hidden] */
-    float *hidden;    /* [batch][hidden], rounded; this and the rest of LSTM_QUANTISED */
-    uint8_t *bytes;   /* the same as bytes, fx_cell_depth apart */
-    int8_t *panels;   /* a direction's, for fx_cell_step */
+    float *gates;   /* [mr][gates][stride of fx_cell_step] */
+    float *inner;   /* [mr][hidden] */
+    float *hidden;  /* [batch][hidden], rounded; this and the rest of LSTM_QUANTISED */
+    uint8_t *bytes; /* the same as bytes, fx_cell_depth apart */
+    int8_t *panels; /* a direction's, for fx_cell_step */
     int32_t *columns;
     int64_t size;
 } fx_cell_workspace;
