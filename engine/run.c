@@ -80,6 +80,8 @@ static void make_task(fx_bound *b, const fx_step *step, void *const *buffers, ui
                                .out = address(e, &node->out, buffers),
                                .zeros = (const float *)(e->arena.memory + b->program.zeros_offset),
                                .workspace = e->arena.memory + node->workspace_offset,
+                               .shared = e->arena.memory + node->workspace_offset,
+                               .shared_step = node->workspace_bytes,
                                .draw = e->draws},
                       .workspace_bytes = node->workspace_bytes};
     for (int i = 0; i < FX_MAX_INPUTS; i++)

@@ -124,6 +124,7 @@ static fx_status run_window(check_case *c, fx_call *call, int64_t workspace_byte
         return run_units(c, call, threads,
                          fx_op_units(call->kernels, c->op, c->kernel, &c->params, call->window, threads),
                          workspace_bytes);
+    memset(call->shared, 0xff, 2 * (size_t)call->shared_step);
     fx_status status = FX_OK;
     while (status == FX_OK && call->phase < (uint32_t)phases.count) {
         call->phase++;
@@ -295,6 +296,8 @@ int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *level, 
     /* Workspace is aligned to 64 bytes, so the guard may stand a few bytes behind its end. */
     const int64_t workspace_bytes = fx_op_workspace(k, c->op, c->kernel, &c->params);
     call.workspace = check_alloc((workspace_bytes + 63) / 64 * 64, 0);
+    call.shared_step = (workspace_bytes + 63) / 64 * 64;
+    call.shared = check_alloc(2 * call.shared_step, 0);
 
     const fx_status status = run_windows(c, &call, workspace_bytes);
     const fx_status wanted = op->status ? op->status(c) : FX_OK;

@@ -23,6 +23,10 @@ static void draw(check_case *c) {
         p->n = 1, p->has_zero = 0;
     if (way == 2 && check_one_in(c, 2))
         p->inner = 1;
+    if (check_one_in(c, 2)) {
+        p->row = CHECK_PICK(c, 1, p->inner, p->n * p->inner);
+        p->y_s = p->row + check_int(c, 0, 5);
+    }
 }
 
 /* A number near halves of a scale: its quotient is one, or rounds to one, or lies beside one. */
@@ -73,15 +77,15 @@ static void expect(const check_case *c, check_expected *e) {
     const int32_t type = type_of_zero(p);
     const int64_t total = (int64_t)p->outer * p->n * p->inner;
     for (int64_t i = 0; i < total; i++) {
-        const int64_t slice = i / p->inner % p->n;
+        const int64_t slice = i / p->inner % p->n, at = p->row ? i / p->row * p->y_s + i % p->row : i;
         const double scale = ((const float *)c->in[1])[slice];
         const double zero = p->is_measured ? ((const float *)c->in[1])[1]
                             : p->has_zero  ? integer_at(c->in[2], type, slice)
                                            : 0;
         if (p->to == FX_DTYPE_F32) {
             const float y = (float)((float)(integer_at(c->in[0], type, i) - zero) * scale);
-            memcpy(e->bytes + i * 4, &y, 4);
-            memset(e->written + i * 4, 1, 4);
+            memcpy(e->bytes + at * 4, &y, 4);
+            memset(e->written + at * 4, 1, 4);
             continue;
         }
         float steps; /* rounded as a division and a product of floats are */
@@ -93,8 +97,8 @@ static void expect(const check_case *c, check_expected *e) {
         }
         const double v = nearbyint(steps) + zero;
         const double lo = type == FX_DTYPE_U8 ? 0 : -128, hi = lo + 255;
-        e->bytes[i] = (unsigned char)(int)(v < lo ? lo : v > hi ? hi : v);
-        e->written[i] = 1;
+        e->bytes[at] = (unsigned char)(int)(v < lo ? lo : v > hi ? hi : v);
+        e->written[at] = 1;
     }
 }
 
@@ -102,10 +106,10 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     if (i > 3)
         return 0;
     const int32_t u8 = FX_DTYPE_U8, f32 = FX_DTYPE_F32, i32 = FX_DTYPE_I32;
-    const fx_quantize_params shapes[] = {{f32, u8, 1, 1, 200000, 1, 0, 0},
-                                         {u8, f32, 1, 1, 200000, 1, 0, 0},
-                                         {i32, u8, 1, 1, 200000, 1, 0, 0},
-                                         {i32, u8, 200000 / 64, 64, 1, 1, 1, 0}};
+    const fx_quantize_params shapes[] = {{f32, u8, 1, 1, 200000, 1, 0, 0, 0, 0},
+                                         {u8, f32, 1, 1, 200000, 1, 0, 0, 0, 0},
+                                         {i32, u8, 1, 1, 200000, 1, 0, 0, 0, 0},
+                                         {i32, u8, 200000 / 64, 64, 1, 1, 1, 0, 0, 0}};
     static const char *const names[] = {"quantize", "dequantize", "quantize sums", "quantize sums of 64 channels"};
     c->params.quantize = shapes[i];
     *flops = 0;

@@ -22,6 +22,8 @@ static void draw(check_case *c) {
     p->steps = check_int(c, 1, 6);
     p->batch = check_one_in(c, 3) ? check_int(c, 2, 40) : check_int(c, 1, 3);
     p->hidden = check_one_in(c, 4) ? check_int(c, 30, 70) : check_int(c, 1, 20);
+    if (p->kind == FX_CELL_LSTM_QUANTISED && check_one_in(c, 2)) /* what slices of bytes need */
+        p->hidden = (p->hidden + FX_NR - 1) / FX_NR * FX_NR;
     p->directions = check_int(c, 1, 2);
     p->is_reverse = check_int(c, 0, 2 - p->directions);
     p->has_lengths = check_one_in(c, 3);

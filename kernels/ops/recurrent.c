@@ -120,15 +120,21 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     return (uint32_t)fx_min64(fx_max64(tiles, threads), rows_of(p));
 }
 
-/* Each direction's hidden values in equal slices. Those of a GRU that multiplies what its reset gate
- * left wait for that within a step, and those of LSTM_QUANTISED are rounded by their range. */
+/* Whether LSTM_QUANTISED can be cut into slices: each lays its own panels, which no two may share. */
+static int has_slices(const fx_kernels *k, const fx_recurrent_params *p) {
+    return !multiplies_bytes(k, p) || p->hidden % FX_NR == 0;
+}
+
+/* Each direction's hidden values in equal slices. Those of a GRU that multiplies what its reset gate left wait for that
+ * within a step. Of LSTM_QUANTISED, whose rows are one unit, every slice rounds all hidden values. */
 static fx_phases phases(const fx_kernels *k, const fx_params *u, int threads) {
     const fx_recurrent_params *p = &u->recurrent;
     const fx_phases none = {.count = 1};
+    const int rounds = p->kind == FX_CELL_LSTM_QUANTISED;
     const int64_t tiles = p->directions * fx_div_up(p->batch, k->mr), wanted = threads / p->directions;
     const int is_far = p->directions * weight_floats(p) * (int64_t)sizeof(float) > FAR_BYTES;
-    if (p->kind == FX_CELL_GRU || p->kind == FX_CELL_LSTM_QUANTISED || wanted < 2 || tiles >= threads ||
-        (rows_of(p) >= threads && !is_far))
+    if (p->kind == FX_CELL_GRU || wanted < 2 || (rounds && !has_slices(k, p)) ||
+        (!rounds && (tiles >= threads || (rows_of(p) >= threads && !is_far))))
         return none;
     const int64_t width = fx_round_up(fx_div_up(p->hidden, wanted), fx_cell_grain(k, p));
     if (fx_cell_stride(k, p, width) > p->hidden)
@@ -193,41 +199,44 @@ static void round_hidden(const fx_call *call, const fx_cell_step *t, int64_t b, 
     to.scale = t->scale, to.zero = t->zero, to.lo = (float)-t->zero, to.hi = (float)(255 - t->zero);
     t->k->to_bytes_f32(&to);
     const fx_of_bytes of = {.x = to.y, .y = t->s->hidden + b * n, .n = n, .scale = t->scale, .zero = t->zero};
-    if (!t->bytes)
+    if (!t->panels)
         t->k->of_bytes_f32(&of);
 }
 
-/* Step by step, as each rounds the hidden values of all rows. */
-static void run_quantised(const fx_call *call, fx_cell_step *t) {
+/* All rows of the direction before step i, rounded by the range of those that have it. */
+static void round_rows(const fx_call *call, fx_cell_step *t, int64_t i) {
     const fx_recurrent_params *p = t->p;
-    const int64_t n = p->hidden;
-    const int is_of_bytes = multiplies_bytes(call->kernels, p);
-    if (is_of_bytes)
-        fx_cell_lay_panels(t);
-    for (int64_t i = 0; i < p->steps; i++) {
-        float least = 0, most = 0;
-        for (int64_t b = 0; b < p->batch; b++) {
-            if (i >= length_at(call, b))
-                continue;
-            fx_reduce r = {.x = hidden_before(call, t, b, i), .step = 1, .n = p->hidden, .columns = 1};
-            float found;
-            r.y = &found;
-            r.kind = FX_REDUCE_MIN, call->kernels->reduce_f32(&r);
-            least = found < least ? found : least;
-            r.kind = FX_REDUCE_MAX, call->kernels->reduce_f32(&r);
-            most = found > most ? found : most;
-        }
-        set_range(t, least, most);
-        for (int64_t b = 0; b < p->batch; b += t->rows) {
-            t->rows = rows_at(call, b, p->batch);
-            t->bytes = is_of_bytes ? t->s->bytes + b * fx_cell_depth(p) : NULL;
-            if (i >= length_at(call, b))
-                continue;
-            for (int32_t j = 0; j < t->rows; j++)
-                round_hidden(call, t, b + j, i);
-            t->h = t->s->hidden + b * n;
-            run_step(call, t, b, i);
-        }
+    float least = 0, most = 0;
+    for (int64_t b = 0; b < p->batch; b++) {
+        if (i >= length_at(call, b))
+            continue;
+        fx_reduce r = {.x = hidden_before(call, t, b, i), .step = 1, .n = p->hidden, .columns = 1};
+        float found;
+        r.y = &found;
+        r.kind = FX_REDUCE_MIN, call->kernels->reduce_f32(&r);
+        least = found < least ? found : least;
+        r.kind = FX_REDUCE_MAX, call->kernels->reduce_f32(&r);
+        most = found > most ? found : most;
+    }
+    set_range(t, least, most);
+    for (int64_t b = 0; b < p->batch; b++)
+        if (i < length_at(call, b))
+            round_hidden(call, t, b, i);
+}
+
+/* Step i of all rows of a direction, which rounds their hidden values together where it does. */
+static void run_rows_step(const fx_call *call, fx_cell_step *t, int64_t i) {
+    const fx_recurrent_params *p = t->p;
+    const int rounds = p->kind == FX_CELL_LSTM_QUANTISED;
+    if (rounds)
+        round_rows(call, t, i);
+    for (int64_t b = 0; b < p->batch; b += t->rows) {
+        t->rows = rows_at(call, b, p->batch);
+        if (i >= length_at(call, b))
+            continue;
+        t->h = rounds ? t->s->hidden + b * p->hidden : hidden_before(call, t, b, i);
+        t->bytes = rounds ? t->s->bytes + b * fx_cell_depth(p) : NULL;
+        run_step(call, t, b, i);
     }
 }
 
@@ -267,6 +276,24 @@ static void begin_cells(const fx_call *call, const fx_cell_step *t, int64_t star
         memcpy(to + i * n, from + i * n, (size_t)t->width * sizeof(float));
 }
 
+/* Where the direction's panels of bytes are laid: in a phase for all threads. */
+static void set_panels(const fx_call *call, fx_cell_step *t) {
+    const fx_recurrent_params *p = t->p;
+    if (p->kind != FX_CELL_LSTM_QUANTISED || !multiplies_bytes(call->kernels, p))
+        return;
+    char *const shared = call->phase ? (char *)call->shared + t->direction * call->shared_step : call->workspace;
+    const fx_cell_workspace s = workspace_at(shared, call->kernels, p);
+    t->panels = s.panels, t->columns = s.columns;
+}
+
+/* What stands before the direction's first step, of the step's slice. */
+static void begin_direction(const fx_call *call, const fx_cell_step *t) {
+    const int64_t row = (int64_t)t->direction * t->p->batch;
+    begin_cells(call, t, row, row + t->p->batch);
+    if (t->panels)
+        fx_cell_lay_panels(t);
+}
+
 /* Step `i` of units [u0, u1), each a slice of a direction's hidden values. */
 static void run_phase(const fx_call *call, fx_cell_step *t, int32_t i, fx_phases phases, uint32_t u0, uint32_t u1) {
     const fx_recurrent_params *p = t->p;
@@ -278,15 +305,13 @@ static void run_phase(const fx_call *call, fx_cell_step *t, int32_t i, fx_phases
         t->first = u % slices * slice;
         t->width = fx_min64(slice, p->hidden - t->first);
         t->stride = fx_cell_stride(t->k, p, slice);
+        set_panels(call, t);
         if (i == 0)
-            begin_cells(call, t, (int64_t)t->direction * p->batch, (t->direction + INT64_C(1)) * p->batch);
-        for (int64_t b = 0; b < p->batch; b += t->rows) {
+            begin_direction(call, t);
+        run_rows_step(call, t, i);
+        for (int64_t b = 0; b < p->batch && i == p->steps - 1; b += t->rows) {
             t->rows = rows_at(call, b, p->batch);
-            t->h = hidden_before(call, t, b, i);
-            if (i < length_at(call, b))
-                run_step(call, t, b, i);
-            if (i == p->steps - 1)
-                end_rows(call, t, b);
+            end_rows(call, t, b);
         }
     }
 }
@@ -306,8 +331,13 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         t.direction = (int32_t)(row / p->batch);
         t.weight = (const float *)call->in[1] + t.direction * weight_floats(p);
         const int64_t before = (int64_t)t.direction * p->batch, to = fx_min64(end - before, p->batch);
-        if (p->kind == FX_CELL_LSTM_QUANTISED)
-            run_quantised(call, &t);
+        if (p->kind == FX_CELL_LSTM_QUANTISED) {
+            set_panels(call, &t);
+            if (t.panels)
+                fx_cell_lay_panels(&t);
+            for (int64_t i = 0; i < p->steps; i++)
+                run_rows_step(call, &t, i);
+        }
         for (int64_t b = row - before; b < to;)
             b += run_rows(call, &t, b, to);
         row = before + to;

@@ -38,12 +38,12 @@ static inline int64_t fx_cell_columns(const fx_recurrent_params *p) {
 typedef struct fx_cell_workspace {
     const float **a, **r;
     float **c;
-    float *gates;     /* [mr][gates][stride of fx_cell_step] */
-    float *inner;     /* [mr][hidden] */
-    float *hidden;    /* [batch][hidden], rounded; this and the rest of LSTM_QUANTISED */
-    uint8_t *bytes;   /* the same as bytes, fx_cell_depth apart */
-    int8_t *panels;   /* a direction's, as products of bytes read them */
-    int32_t *columns; /* sums of the weights of each column */
+    float *gates;   /* [mr][gates][stride of fx_cell_step] */
+    float *inner;   /* [mr][hidden] */
+    float *hidden;  /* [batch][hidden], rounded; this and the rest of LSTM_QUANTISED */
+    uint8_t *bytes; /* the same as bytes, fx_cell_depth apart */
+    int8_t *panels; /* a direction's, for fx_cell_step */
+    int32_t *columns;
     int64_t size;
 } fx_cell_workspace;
 
@@ -58,7 +58,9 @@ typedef struct fx_cell_step {
     float *y;             /* hidden values after: row 0 */
     float *cell;          /* LSTM: row 0, in place */
     const float *weight;  /* packed, the direction's */
-    const uint8_t *bytes; /* hidden values before, where they are bytes: row 0, less `zero` in steps of `scale` */
+    const uint8_t *bytes; /* LSTM_QUANTISED: hidden values before, row 0, less `zero` in steps of `scale` */
+    int8_t *panels;       /* the direction's weights as products of bytes read them; NULL: bytes are not multiplied */
+    int32_t *columns;     /* sums of the weights of each column */
     float scale;
     int32_t zero;
     int32_t direction, rows;
@@ -85,7 +87,7 @@ static inline int64_t fx_cell_stride(const fx_kernels *k, const fx_recurrent_par
     return width == p->hidden ? width : fx_round_up(width + (p->hidden % grain ? grain - 1 : 0), grain);
 }
 
-/* The panels of a direction's weights as products of bytes read them, which all steps do. */
+/* Lays the step's slice of t->panels and t->columns, which all steps read. */
 void fx_cell_lay_panels(const fx_cell_step *t);
 void fx_cell_run(const fx_cell_step *t);
 

@@ -84,32 +84,44 @@ static void multiply(const fx_cell_step *t, const float *from, const float *pack
     }
 }
 
+/* Panels of bytes in which the step's columns of a gate lie, or, where it is no slice, those of all gates: the first,
+ * and how many. */
+static int64_t panels_of(const fx_cell_step *t, int32_t gate, int64_t *count) {
+    *count = is_slice(t) ? fx_div_up(t->width, FX_NR) : fx_cell_columns(t->p) / FX_NR;
+    return column_of(t, gate, 0) / FX_NR;
+}
+
 void fx_cell_lay_panels(const fx_cell_step *t) {
     const fx_recurrent_params *p = t->p;
     const fx_panel_layout panel = fx_cell_panel(p);
-    for (int64_t i = 0; i < fx_cell_columns(p) / FX_NR; i++) {
-        const fx_panel_s8 panel_s8 = {.from = (const int8_t *)t->weight + i * panel.bytes + panel.weights,
-                                      .to = t->s->panels + i * FX_NR * fx_cell_depth(p),
-                                      .sums = t->s->columns + i * FX_NR,
-                                      .depth = p->hidden};
-        t->k->panel_s8(&panel_s8);
+    for (int32_t gate = 0; gate < (is_slice(t) ? 4 : 1); gate++) {
+        int64_t count;
+        const int64_t first = panels_of(t, gate, &count);
+        for (int64_t i = first; i < first + count; i++) {
+            const fx_panel_s8 panel_s8 = {.from = (const int8_t *)t->weight + i * panel.bytes + panel.weights,
+                                          .to = t->panels + i * FX_NR * fx_cell_depth(p),
+                                          .sums = t->columns + i * FX_NR,
+                                          .depth = p->hidden};
+            t->k->panel_s8(&panel_s8);
+        }
     }
 }
 
-/* gates[row] = bytes[row] less zero, in steps of scale, * weights + the input's part */
-static void multiply_bytes(const fx_cell_step *t) {
+/* gates[row] = bytes[row] less zero, in steps of scale, * weights + the input's part; one gate, or all of them. */
+static void multiply_bytes(const fx_cell_step *t, int32_t gate) {
     const fx_recurrent_params *p = t->p;
     const fx_panel_layout panel = fx_cell_panel(p);
-    const int64_t row = INT64_C(4) * p->hidden;
-    fx_gemv_u8 g = {
-        .w = t->s->panels, .sums = t->s->columns, .a_row = fx_cell_depth(p), .x_row = t->x_row, .c_row = row};
-    g.w_panel = FX_NR * fx_cell_depth(p), g.depth = (int32_t)fx_cell_depth(p), g.columns = (int32_t)row;
-    g.scales = (const float *)(const void *)((const char *)t->weight + panel.scales);
+    int64_t count;
+    const int64_t at = panels_of(t, gate, &count), column = column_of(t, gate, 0), depth = fx_cell_depth(p);
+    fx_gemv_u8 g = {.w_panel = FX_NR * depth, .a_row = depth, .x_row = t->x_row, .c_row = 4 * t->stride};
+    g.w = t->panels + at * g.w_panel, g.sums = t->columns + at * FX_NR, g.depth = (int32_t)depth;
+    g.columns = (int32_t)(is_slice(t) ? t->width : INT64_C(4) * p->hidden);
+    g.scales = (const float *)(const void *)((const char *)t->weight + at * panel.bytes + panel.scales);
     g.scale_panel = panel.bytes / (int64_t)sizeof(float);
     g.scale = t->scale, g.zero = t->zero;
     for (int32_t first = 0; first < t->rows; first += g.rows) {
         g.rows = (int32_t)fx_min64(FX_FEW_ROWS, t->rows - first);
-        g.a = t->bytes + first * fx_cell_depth(p), g.x = t->x + first * t->x_row, g.c = t->s->gates + first * row;
+        g.a = t->bytes + first * depth, g.x = t->x + first * t->x_row + column, g.c = gate_of(t, first, gate);
         t->k->gemv_u8(&g);
     }
 }
@@ -173,9 +185,9 @@ static void run_usual(const fx_cell_step *t, const float *peepholes) {
 static void run_lstm(const fx_cell_step *t) {
     const int64_t n = t->p->hidden, width = t->width;
     float *inner = t->s->inner;
-    if (t->bytes)
-        multiply_bytes(t);
-    else
+    for (int32_t gate = 0; t->panels && gate < (is_slice(t) ? 4 : 1); gate++)
+        multiply_bytes(t, gate);
+    if (!t->panels)
         multiply(t, t->h, t->weight, 0, 4, 1);
     const float *peepholes = t->p->has_peepholes ? t->weight + fx_cell_floats(t->p, 4 * n) : NULL;
     if (is_usual(t->p)) {

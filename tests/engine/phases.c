@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-enum { HIDDEN = 96, STEPS = 6, ROWS = 64, N = 32, FLOATS = 1 << 17 };
+enum { HIDDEN = 96, STEPS = 6, LAYERS = 3, ROWS = 64, N = 32, FLOATS = 1 << 17 };
 
 static float values[FLOATS];
-static _Alignas(64) char workspace[FX_MAX_THREADS][1 << 15];
+static _Alignas(64) char workspace[FX_MAX_THREADS][1 << 17];
 
 typedef struct layer {
     fx_params params;
@@ -20,8 +20,8 @@ static fx_task task_of(fx_workers *workers, uint32_t op, const fx_params *params
     for (int i = 0; i < 3; i++)
         task.call.in[i] = values + 1000 * i;
     task.call.window = fx_op_full_window(op, params);
-    task.call.workspace = workspace;
-    task.workspace_bytes = sizeof *workspace;
+    task.call.workspace = task.call.shared = workspace;
+    task.workspace_bytes = task.call.shared_step = sizeof *workspace;
     CHECK(fx_op_check(op, 0, params) == FX_OK);
     CHECK(fx_op_workspace(task.call.kernels, op, 0, params) <= task.workspace_bytes);
     task.units = fx_op_units(task.call.kernels, op, 0, params, task.call.window, workers->cut_threads);
@@ -29,26 +29,29 @@ static fx_task task_of(fx_workers *workers, uint32_t op, const fx_params *params
     return task;
 }
 
-/* Runs two layers of other lengths, and rows of softmax, as one job. */
-static fx_status run(fx_workers *workers, layer layers[2], float *rows, uint32_t parts, fx_poll poll) {
+/* Runs layers of other lengths, and rows of softmax, as one job. */
+static fx_status run(fx_workers *workers, layer layers[LAYERS], float *rows, uint32_t parts, fx_poll poll) {
+    static const int32_t kinds[LAYERS] = {FX_CELL_LSTM, FX_CELL_GRU_AFTER, FX_CELL_LSTM_QUANTISED};
     fx_params softmax = {.softmax = {.outer = ROWS, .n = N, .inner = 1}};
-    fx_task tasks[3];
-    for (int i = 0; i < 2; i++) {
+    fx_task tasks[LAYERS + 1];
+    for (int i = 0; i < LAYERS; i++) {
         memset(&layers[i].params, 0, sizeof layers[i].params);
-        layers[i].params.recurrent = (fx_recurrent_params){.kind = i ? FX_CELL_GRU_AFTER : FX_CELL_LSTM,
-                                                           .steps = STEPS - 2 * i,
-                                                           .batch = 1,
-                                                           .hidden = HIDDEN,
-                                                           .directions = 1,
-                                                           .f_act = FX_ACT_SIGMOID,
-                                                           .g_act = FX_ACT_TANH,
-                                                           .h_act = FX_ACT_TANH};
+        layers[i].params.recurrent =
+            (fx_recurrent_params){.kind = kinds[i],
+                                  .steps = STEPS - i,
+                                  .batch = 1,
+                                  .hidden = HIDDEN,
+                                  .directions = 1,
+                                  .f_act = FX_ACT_SIGMOID,
+                                  .g_act = FX_ACT_TANH,
+                                  .h_act = FX_ACT_TANH,
+                                  .wtype = kinds[i] == FX_CELL_LSTM_QUANTISED ? FX_WTYPE_S8 : FX_WTYPE_F32};
         memset(layers[i].out, 0xff, sizeof layers[i].out);
-        tasks[2 * i] = task_of(workers, FX_OP_RECURRENT, &layers[i].params, layers[i].out);
-        CHECK(tasks[2 * i].phases.count == (workers->threads > 1 ? STEPS - 2 * i : 1));
+        tasks[i] = task_of(workers, FX_OP_RECURRENT, &layers[i].params, layers[i].out);
+        CHECK(tasks[i].phases.count == (workers->threads > 1 ? STEPS - i : 1));
     }
-    tasks[1] = task_of(workers, FX_OP_SOFTMAX, &softmax, rows);
-    return fx_workers_run(workers, tasks, 3, parts, NULL, &poll);
+    tasks[LAYERS] = task_of(workers, FX_OP_SOFTMAX, &softmax, rows);
+    return fx_workers_run(workers, tasks, LAYERS + 1, parts, NULL, &poll);
 }
 
 static int is_wanted(void *arg) {
@@ -58,7 +61,7 @@ static int is_wanted(void *arg) {
 
 int main(void) {
     static fx_workers workers[2];
-    static layer alone[2], shared[2];
+    static layer alone[LAYERS], shared[LAYERS];
     static float rows[2][ROWS * N];
     const fx_placement anywhere = {.fineness = 1};
     for (int i = 0; i < FLOATS; i++)
@@ -70,7 +73,7 @@ int main(void) {
     for (uint32_t parts = 0; parts < 3; parts++) { /* of them 0 alone are shared, in phases */
         for (int turn = 0; turn < 200; turn++)
             CHECK(run(&workers[1], shared, rows[1], parts, nobody) == FX_OK);
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < LAYERS; i++)
             CHECK(!memcmp(alone[i].out, shared[i].out, sizeof alone[i].out));
         CHECK(!memcmp(rows[0], rows[1], sizeof rows[0]));
     }

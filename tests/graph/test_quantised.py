@@ -166,9 +166,20 @@ def test_dynamic_quantisation_needs_no_more_than_floats(tmp_path):
     assert flexnn.plan(path, threads=1).minimum_memory < 1.25 * widest
 
 
-def test_tokens_of_a_map_are_that_map_to_products_of_bytes(tmp_path):
-    """onnxruntime's preparation makes rows of pixels before each product: bands go through all the same."""
-    nodes, constants, before = [], {"wz": np.int8(0), "ws": F32(0.02)}, "x0"
+def _wide(cin, cout):
+    """Weights of which some of a few input channels are beyond 8 bits with a sign."""
+    made = np.clip(numbers(cin, cout), 5, 245)
+    beyond = [cin // 2, cin - 1] if cin >= 16 else [2] if cin >= 8 else []
+    made[beyond, 0] = 255
+    return made
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_tokens_of_a_map_are_that_map_to_products_of_bytes(tmp_path, is_wide):
+    """onnxruntime's preparation makes rows of pixels before each product: bands go through all the same. So they do
+    through the channels that wide weights append, behind which the bytes are rounded right into their places.
+    """
+    nodes, constants, before = [], {"wz": np.uint8(119) if is_wide else np.int8(0), "ws": F32(0.02)}, "x0"
     for i, (cin, cout) in enumerate([(3, 64), (64, 8), (8, 64), (64, 8)]):
         steps = [f"v{i}.{name}" for name in ("bytes", "step", "zero", "sums", "floats", "both", "y")]
         quantised, step, zero, sums, floats, both, y = steps
@@ -182,11 +193,12 @@ def test_tokens_of_a_map_are_that_map_to_products_of_bytes(tmp_path):
             helper.make_node("Reshape", [y, f"map{i}"], [f"v{i}"]),
         ]
         constants |= {f"tokens{i}": np.array([-1, cin]), f"map{i}": np.array([1, 128, 128, cout])}
-        constants |= {f"w{i}": numbers(cin, cout, dtype=np.int8)}
+        constants |= {f"w{i}": _wide(cin, cout) if is_wide else numbers(cin, cout, dtype=np.int8)}
         before = f"v{i}"
     model = model_of(nodes, {"x0": (1, 128, 128, 3)}, [before], constants, 17)
     graph = check_model(model, tolerance=1e-4)
     assert {graph.tensors[node.outputs[0]].shape[:3] for node in graph.nodes if node.op == "conv_u8"} == {(1, 128, 128)}
+    assert ops_of(graph).count("copy") == (3 if is_wide else 0)
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
     widest = 4 * 64 * 128 * 128

@@ -7,9 +7,20 @@ from math import prod
 
 from ..attributes import Enum, Int, int_attr, node_error
 from ..ir import RANK_MAX, Node, Shape, Tensor
-from ..strided import Collapsed, alike, broadcast, collapse, fits_inner, merge_groups, same
+from ..strided import (
+    Collapsed,
+    alike,
+    broadcast,
+    collapse,
+    fits_inner,
+    has_rows,
+    is_contiguous,
+    merge_groups,
+    merge_rows,
+    same,
+)
 from .fields import PLAIN_ACT, SUMS, act_fields, enum_index
-from .record import ANY_DTYPE, FLOAT, Cost, Operator, Values, always_together, any_strides, contiguous_operands
+from .record import ANY_DTYPE, FLOAT, Cost, Operator, Values, always_together, any_strides
 from .rows import keep_attrs, matmul_rows, no_halves, quantize_rows
 
 
@@ -98,7 +109,8 @@ def _encode_quantize(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     outer, inner = (prod(shape[:axis]), prod(shape[axis + 1 :])) if n > 1 else (1, y.size)
     values: Values = {"from": enum_index("dtype", inputs[0].dtype), "to": enum_index("dtype", y.dtype), "n": n}
     values |= {"outer": outer, "inner": inner, "has_zero": int(len(inputs) > 2), "has_bias": int(len(inputs) > 3)}
-    return values | {"is_measured": int(measured)}
+    row, pitch = (0, 0) if is_contiguous(y.shape, y.strides) else (y.shape[-1], merge_rows(y.shape, y.strides) or 0)
+    return values | {"is_measured": int(measured), "row": row, "y_s": pitch}
 
 
 OPERATORS = (
@@ -130,7 +142,7 @@ OPERATORS = (
         dtypes=ANY_DTYPE,
         infer=_infer_quantize,
         encode=_encode_quantize,
-        strided=contiguous_operands(4),
+        strided=(*(is_contiguous,) * 4, has_rows),
         together=always_together,
         in_place=(),
         reads_transposes=False,

@@ -65,6 +65,10 @@ typedef struct fx_call {
     const float *weight; /* the panel that holds channel window.c0, followed by the others of the window */
     const float *zeros;  /* at least fx_op_zeros floats of 0.0 */
     void *workspace;     /* this thread's, fx_op_workspace bytes, 64-byte aligned */
+    /* In a phase: the first thread's workspace, and bytes from one to the next, of which there are two or more. What a
+     * unit leaves there, and no unit as its own thread's, is there in the phases behind. */
+    void *shared;
+    int64_t shared_step;
     const fx_row_table
         *table;              /* GATHER with outer = 1, GATHER_PANELS: replaces in[0], and workspace is its; else NULL */
     uint64_t draw;           /* NOISE: a number that no other run of a program has */

@@ -13,8 +13,10 @@
 /* x[outer,n,inner] of type from to y of type to. From F32 to U8 or I8: y = saturate(round(x / scale) + zero). From U8,
  * I8 or I32 to F32: y = (x - zero) scale. From I32 to U8 or I8: y = saturate(round((x + bias) scale) + zero), where x +
  * bias wraps, and is rounded to F32. in[1]: scales[n]; in[2]: zero points[n] of the integers' type, or of y's where both
- * are integers; in[3]: biases[n], I32. is_measured (F32 to U8, n = 1): in[1] is what byte_steps leaves, no other is. */
-#define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero) I(has_bias) I(is_measured)
+ * are integers; in[3]: biases[n], I32. is_measured (F32 to U8, n = 1): in[1] is what byte_steps leaves, no other is. x
+ * is contiguous, and y where row is 0; else it is in rows of so many numbers, y_s from one to the next. */
+#define FX_QUANTIZE_FIELDS(I, F)                                                                                      \
+    I(from) I(to) I(outer) I(n) I(inner) I(has_zero) I(has_bias) I(is_measured) I(row) I(y_s)
 
 /* Steps and zero point of the bytes that floats become, from the least and the most of them and 0: y[2] = {step = (most
  * - least) / 255, or 1 where that is 0 of zeros alone, as onnxruntime has it; rint(-least / step) as a float, 0 where
