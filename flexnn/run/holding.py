@@ -226,6 +226,16 @@ def parts_of(
     return parts
 
 
+def streamed_bytes(segments: Sequence[BoundSegment], owns: Sequence[int]) -> int:
+    """Return the bytes that a run's loops read, about, where each segment is planned for so many bytes."""
+    found = 0
+    for segment, own in zip(segments, owns, strict=True):
+        if segment.loop is not None:
+            spare = own + segment.store.io_bytes(segment) - segment.planner.minimum
+            found += max(_need(segment) - spare, 0) * segment.loop.turns
+    return found
+
+
 def _need(segment: BoundSegment) -> int:
     """Return the bytes beyond the smallest budget with which all weights of a segment stay, and its kernels are the
     fastest.

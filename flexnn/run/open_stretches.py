@@ -216,7 +216,7 @@ class OpenStretches(Room):
         self._is_parted, self._usual, self._usual_keys = False, list(self._used), set(self._used)
         needed = {segment for used in self._usual for segment in used.segments}
         pins = {segment.pins for segment in needed if segment.base is not None}
-        if self.begins_to_hold(self._usual) or self._may_stay(pins, needed):
+        if self.divides_anew(self._usual) or self._may_stay(pins, needed):
             return
         most = self._most_working(needed)
         unneeded = [

@@ -15,7 +15,7 @@ from flexnn.planning.variant_planner import DRAFTING_BYTES
 from .arena import Arena, Home
 from .bases import Pins
 from .bound_segment import BoundSegment
-from .holding import parts_of
+from .holding import WORTH, parts_of, streamed_bytes
 from .model_file import ModelFile
 from .needs import Needs, least_bytes, rounding_bytes
 from .options import RunOptions
@@ -43,7 +43,7 @@ class Teams(Arena):
         self._usual: list[ReadyStretch] = []
         """Stretches of the last complete run."""
         self._held_for: int | None = None
-        """Budget in which it was asked whether loops should hold weights."""
+        """Budget in which it was asked whether loops should be planned at once."""
         self._is_crowded = False
         """Whether plans take the least, as stacks found no room beside them."""
 
@@ -252,9 +252,9 @@ class Teams(Arena):
             for segment, base, working_bytes in before:
                 segment.base, segment.working_bytes = base, working_bytes
 
-    def begins_to_hold(self, team: Sequence[ReadyStretch]) -> bool:
-        """Drop all plans where a team's loops, which were met one by one, should hold weights and do not, once in each
-        budget; return whether.
+    def divides_anew(self, team: Sequence[ReadyStretch]) -> bool:
+        """Drop all plans where a team's loops, which were met one by one, should hold weights and do not, or read much
+        less if all were planned at once, once in each budget; return whether.
         """
         memory, segments = self.segments.memory, segments_of(team)
         if memory is None or memory == self._held_for or any(segment.base is None for segment in segments):
@@ -262,10 +262,15 @@ class Teams(Arena):
         if not any(segment.loop is not None for segment in segments) or any(s.base and s.base.held for s in segments):
             return False
         self._held_for = memory
-        with contextlib.suppress(BudgetError):
-            self._shares(segments, memory - sum(self._around(team, segments).values()), 0, may_hold=True)
-        if all(segment.holds is None for segment in segments):
+        try:
+            owns = self._shares(segments, memory - sum(self._around(team, segments).values()), 0, may_hold=True)
+        except BudgetError:
             return False
+        if all(segment.holds is None for segment in segments):
+            bases = [segment.base for segment in segments if segment.base is not None]
+            given = [base.planned_for for base in bases if base.planned_for is not None]
+            if len(given) < len(owns) or streamed_bytes(segments, owns) >= WORTH * streamed_bytes(segments, given):
+                return False
         self._close_all()
         self.segments.drop_plans()
         self._engine.trim(keep=True)

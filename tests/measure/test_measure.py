@@ -350,7 +350,7 @@ def test_slices_that_waited_for_a_cpu_do_not_count() -> None:
 
 
 def test_slices_that_arrive_together_are_not_taken_for_faster() -> None:
-    """Where two threads read, what one has read counts when the other one's slice before it has arrived."""
+    """Slices of two threads count in order: each when the one before it, perhaps the other thread's, has arrived."""
     big, small = 1 << 20, 96 << 10
     for count in (2, 4, 6, 8):
         parts = [[big] * count, [small] * 4 * count, [big] * max(count // 2, 1)]
