@@ -257,7 +257,13 @@ class PooledOpenRun(OpenShapesRun):
         before, self.input_bytes = self.input_bytes, sum(array.nbytes for array in inputs)
         try:
             return self._run_in_pool(inputs, into)
-        except (BudgetError, GraphError):  # what is refused has broken nothing
+        except (BudgetError, GraphError):  # what is refused has broken nothing; its inputs and values go
+            self.input_bytes = before
+            self._shared.refused(self._seat)
+            self._count()
+            for forgets in (False, True):  # what it has kept may take more than was there before
+                if self.memory is not None and self._shared.session_bytes > self.memory:
+                    self._shut(forgets=forgets)
             raise
         except BaseException:
             self.input_bytes = before

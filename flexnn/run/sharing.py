@@ -391,6 +391,11 @@ class SharedArena:
             gc.collect()
         return sum(seat.held_bytes for seat in self.seats) < before
 
+    def refused(self, seat: Seat) -> None:
+        """Count no values of a run that began and was refused."""
+        if self._last is seat:
+            self._last = None
+
     def end(self, seat: Seat, outputs: Sequence[Array]) -> None:
         """Count a run that is over, and look now and then whether other weights should be pinned."""
         seat.gave(outputs)

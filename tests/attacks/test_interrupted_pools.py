@@ -242,3 +242,20 @@ def test_a_recording_whose_closing_is_broken_off_is_made_again(tmp_path: Path) -
             session._run.unbind()  # type: ignore[attr-defined]
         for _ in range(2):
             np.testing.assert_array_equal(session.run(None, feed(2))[0], expected)
+
+
+def test_a_refused_run_leaves_a_pool_within_its_budget(tmp_path: Path) -> None:
+    """Inputs, values and records of the refused run were counted until the session's next one."""
+    path = flexnn.compile(write_branched_model(tmp_path / "open.onnx", 3, batch="n"))
+    with open_pool_for_tests(None, 2, poison=True) as pool:
+        sessions = [pool.open(path) for _ in range(3)]
+        for session in sessions:
+            session.run(None, feed(1))
+        pool.memory = pool.minimum_memory + (1 << 18)
+        for batch in (2, 16, 3, 64):
+            with contextlib.suppress(flexnn.BudgetError):
+                sessions[batch % 3].run(None, feed(batch))
+            assert pool.session_bytes <= pool.memory, batch
+        with pytest.raises(flexnn.BudgetError):
+            sessions[0].run(None, feed(64))
+        assert pool.session_bytes <= pool.memory
