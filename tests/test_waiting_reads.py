@@ -19,7 +19,7 @@ RUNS, ATTEMPTS = 300, 8
 SLOW_S = 2e-6
 """Time of reading a load from the page cache, from which on the machine is too slow, or emulated, to tell."""
 LOOKING_S = 3.5e-6
-"""Time of waiting for a load, that is less than what looking whether a reader brings it takes, which was 5 us."""
+"""Time of waiting for a load, that is less than what looking whether a reader brings it takes, which was 5 µs."""
 
 
 def _chain(path: Path) -> None:
